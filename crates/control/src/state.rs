@@ -131,7 +131,7 @@ impl DaemonState {
         if let Some(advice) =
             advice.filter(|advice| self.fabric.move_queue(advice.queue, advice.to))
         {
-            info!(worker = advice.to, "a queue pair has moved to a worker that is less busy");
+            info!(worker = advice.to, "a queue pair has migrated to a less busy worker");
         }
     }
 

@@ -19,20 +19,20 @@ pub struct Cli {
 pub enum Command {
     /// Generate traffic against any vhost-user back-end, check every frame, and measure
     Load(Box<lab::load::Args>),
-    /// Start two guests, under QEMU, on Xen or as processes, send between them with 1, 2 and 4
-    /// queues, and report
+    /// Start two guests under QEMU, on Xen or as processes, send between them with 1, 2 and 4
+    /// queues, and make a report
     Demo(lab::demo::Args),
     /// Compare Ringmain with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
-    /// Compare each option of serving processes as guests: on and off in turn
+    /// Compare each option of embedded ports, on and off in turn
     BenchEmbedded(lab::bench::embedded::Args),
-    /// Compare Ringmain with the kernel's xen-netback: the same guests on a real Xen host, in turn,
-    /// instructions counted
+    /// Compare Ringmain with the kernel's xen-netback, by instructions, with the same guests on a
+    /// real Xen host in turn
     BenchXen(lab::bench::xen::Args),
     /// Count instructions per frame between two guests, step by step
     BenchInstructions(lab::bench::instructions::Args),
-    /// Measure what two guests keep beside a hostile neighbour, attack by attack, in turn with a
-    /// fair neighbour
+    /// Measure rate and latency of two guests beside a hostile neighbour, attack by attack, in turn
+    /// with a fair neighbour
     BenchIsolation(lab::bench::isolation::Args),
     /// Published experiments.
     #[command(flatten)]

@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHERE", default_value = "qemu")]
     pub guests: Platform,
 
-    /// What carries the frames; given twice, one after the other, for comparison
+    /// Datapath that carries the frames; given twice, both are measured, one after the other
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
     pub over: Vec<Over>,
 

@@ -89,9 +89,9 @@ impl Platform {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
-    /// Seconds: shows that it works, and measures nothing
+    /// Run for seconds only, to test the experiment; its figures mean nothing
     Tiny,
-    /// Fewer points, fewer repetitions, shorter ones
+    /// Measure fewer points, with fewer and shorter repetitions
     Quick,
     /// All of it
     Full,

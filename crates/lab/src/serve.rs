@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, value_name = "WHEN", default_value = "touched", value_parser = named::<Flush>)]
     pub flush: Flush,
 
-    /// How long a batch of copies holds a page: release (for one copy) or keep
+    /// How long a batch of copies holds a page: release (for one copy) or keep (for the batch)
     #[arg(long, value_name = "HOW", default_value = "keep", value_parser = named::<Copying>)]
     pub copying: Copying,
 }

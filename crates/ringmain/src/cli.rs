@@ -21,7 +21,8 @@ const CONTROL_VARIABLE: &str = "RINGMAIN_CONTROL";
 /// A parallel multi-queue switch for the guests of QEMU and Xen
 ///
 /// Carries Ethernet frames between virtual machines (vhost-user, and Xen's vifs in place of
-/// xen-netback) and the host (TAP), copying each frame once, from guest to guest.
+/// xen-netback) and the host (TAP), copying each frame once, from guest to guest. Serves disks to
+/// virtual machines (vhost-user-blk).
 #[derive(Debug, Parser)]
 #[command(name = "ringmain", version, max_term_width = 110, propagate_version = true)]
 pub struct Cli {
@@ -59,7 +60,7 @@ impl Cli {
 pub enum Command {
     /// Run the daemon, in the foreground, until SIGTERM or SIGINT
     Serve(Serve),
-    /// Read the configuration file anew, and apply what has changed to the running daemon
+    /// Read the configuration file again, and apply its changes to the running daemon
     Reload(Reload),
     /// Wait until a daemon answers
     Wait(Wait),
@@ -76,7 +77,7 @@ pub enum Command {
     Stats(Stats),
     /// Show where the time of received frames goes
     Profile(Profile),
-    /// Show the address table: which address is behind which port
+    /// Show the address table: the port behind which each address was seen
     Mac(Json),
     /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface
     /// of the daemon
@@ -96,20 +97,19 @@ pub struct Serve {
     /// The configuration file
     #[arg(long, short, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub config: PathBuf,
-    /// Check the configuration, and whether this host has what it names; print what is wrong, and
-    /// end
+    /// Check the configuration, and whether this host has the devices and files that it names;
+    /// print all problems, and exit
     #[arg(long)]
     pub check: bool,
-    /// Run without the sandbox: with all rights of the user that starts the daemon. For finding
-    /// faults only
+    /// Run without the sandbox, with all rights of the user that starts the daemon. Only to find
+    /// faults
     #[arg(long)]
     pub no_sandbox: bool,
-    /// What to log, to standard error: error, warn, info, debug, trace, or filters such as
+    /// Level of the log on standard error: error, warn, info, debug or trace; or filters such as
     /// info,control=debug
     #[arg(long, value_name = "FILTER", default_value = "info")]
     pub log: String,
-    /// How to log: lines of text, a JSON object a line, or lines with a priority for the journal
-    /// [default: journal if standard error is the journal, else text]
+    /// Format of the log [default: journal if standard error is the journal, else text]
     #[arg(long, value_name = "FORMAT")]
     pub log_format: Option<LogFormat>,
 }
@@ -119,16 +119,16 @@ pub struct Serve {
 pub enum LogFormat {
     /// Lines of text
     Text,
-    /// A JSON object a line
+    /// One JSON object a line
     Json,
-    /// Lines that begin with a priority, as sd-daemon(3) describes
+    /// Lines that begin with a priority for the journal, as sd-daemon(3) describes
     Journal,
 }
 
 /// `ringmain reload`.
 #[derive(Debug, Args)]
 pub struct Reload {
-    /// Only print what would change
+    /// Print the changes, and make none
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -138,7 +138,7 @@ pub struct Reload {
 /// `ringmain wait`.
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// For how long to wait at most
+    /// Longest time to wait
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub timeout: u64,
 }
@@ -146,7 +146,7 @@ pub struct Wait {
 /// `ringmain stats`.
 #[derive(Debug, Args)]
 pub struct Stats {
-    /// Show rates, again and again: every second, or every so many
+    /// Show rates every second, or every SECONDS
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub watch: Option<u64>,
@@ -163,7 +163,7 @@ pub struct Profile {
     /// Only this port
     #[arg(value_name = "PORT")]
     pub port: Option<String>,
-    /// For how long to profile
+    /// Length of the profile
     #[arg(long, short, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
     #[command(flatten)]
@@ -173,7 +173,7 @@ pub struct Profile {
 /// How to print.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Json {
-    /// Print JSON, with every counter
+    /// Print JSON, with all counters
     #[arg(long)]
     pub json: bool,
 }

@@ -17,7 +17,7 @@ pub fn enter(config: &Config, file: &Path) -> Confinement {
     let Entered { layers, missing } = plan.enter();
     layers.iter().for_each(log);
     for folder in missing {
-        warn!(reason = %folder, "a folder of sockets is missing; restart when it is there");
+        warn!(reason = %folder, "a folder for sockets is missing; create it and restart the daemon");
     }
     Confinement::new(started_by, &plan, layers, images)
 }

@@ -91,7 +91,7 @@ impl Watchdog {
                 } else {
                     error!(
                         reason = "a worker makes no progress",
-                        "the service manager is not told that all is well"
+                        "no watchdog message to the service manager"
                     );
                 }
             }

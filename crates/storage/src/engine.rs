@@ -44,7 +44,7 @@ pub fn best() -> io::Result<Box<dyn Engine>> {
     match UringEngine::new() {
         Ok(engine) => Ok(Box::new(engine)),
         Err(error) => {
-            tracing::info!(reason = %error, "no io_uring; requests are carried out by threads");
+            tracing::info!(reason = %error, "io_uring is not available; threads carry out the requests");
             Ok(Box::new(ThreadEngine::new()?))
         }
     }

@@ -85,7 +85,7 @@ impl Ports {
             }
             any = true;
             let ReloadChange { action, name, .. } = change.report();
-            tracing::info!(budget = %name, action = action.name(), "budget reloaded");
+            tracing::info!(budget = %name, action = action.name(), "the budget is reloaded");
         }
         self.restrict(|port| {
             let budget = port.spec.settings.budget.as_ref();

@@ -30,7 +30,8 @@ use table::Comparison;
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Rounds: runs of each case beside nobody, beside the fair and beside the hostile neighbour
+    /// Rounds. In each, every case runs beside nobody, beside the fair and beside the hostile
+    /// neighbour
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 

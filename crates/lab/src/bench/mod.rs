@@ -54,7 +54,7 @@ use tally::Tally;
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Undisturbed runs of each point and each peer, if possible
+    /// Runs of each point and each peer, undisturbed if possible
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
@@ -66,11 +66,11 @@ pub struct Args {
     #[arg(long, value_name = "POINT,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(point::names()))]
     pub only: Vec<String>,
 
-    /// With nothing beside Ringmain: no OVS-DPDK, no bare copy, no bridge
+    /// Measure Ringmain only: no OVS-DPDK, no bare copy, no bridge
     #[arg(long)]
     pub alone: bool,
 
-    /// Without OVS-DPDK
+    /// Do not measure OVS-DPDK
     #[arg(long)]
     pub no_ovs: bool,
 

@@ -36,8 +36,8 @@ pub struct Args {
     #[arg(long)]
     pub client: bool,
 
-    /// Number of the first guest, which gives it its addresses: even. Generators on one switch
-    /// need numbers of their own
+    /// Number of the first guest, from which addresses are derived; must be even. Generators on one
+    /// switch need different numbers
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=60000))]
     pub number: u16,
 
@@ -53,8 +53,8 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub size: u32,
 
-    /// Frames for the receiver's segmentation: TCP over IPv4 with a partial checksum, and with TSO
-    /// where the size exceeds one segment
+    /// Send frames with offloads: TCP over IPv4 with a partial checksum, and with TSO where the
+    /// size exceeds one segment
     #[arg(long)]
     pub tso: bool,
 
@@ -66,8 +66,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub flows: Option<u32>,
 
-    /// Source addresses of the frames: the guest's own, one for each flow, or one that was never
-    /// used for each frame
+    /// Source addresses of the frames
     #[arg(long, value_enum, default_value_t = Sources::Own)]
     pub sources: Sources,
 
@@ -84,7 +83,7 @@ pub struct Args {
     #[arg(long, value_name = "PPS")]
     pub rate: Option<u64>,
 
-    /// With --rate: how the frames are spread over time
+    /// With --rate: distribution of the frames over time
     #[arg(long, value_enum, default_value_t = GapDistribution::Even, requires = "rate")]
     pub gaps: GapDistribution,
 
@@ -97,8 +96,8 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Layout::Single)]
     pub layout: Layout,
 
-    /// Whether the virtio-net header has a descriptor of its own [default: only with --layout
-    /// chained or indirect, or where the back-end demands it]
+    /// Place of the virtio-net header [default: separate with --layout chained or indirect, or
+    /// where the back-end demands it]
     #[arg(long, value_enum)]
     pub header: Option<HeaderPlace>,
 
@@ -119,7 +118,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES")]
     pub rx_buffer: Option<u32>,
 
-    /// Packed rings instead of split ones
+    /// Use packed rings instead of split ones
     #[arg(long)]
     pub packed: bool,
 
@@ -135,7 +134,7 @@ pub struct Args {
     #[arg(long)]
     pub no_indirect: bool,
 
-    /// A driver from before virtio 1.0: VIRTIO_F_VERSION_1 is not negotiated
+    /// Behave like a driver from before virtio 1.0: do not negotiate VIRTIO_F_VERSION_1
     #[arg(long, conflicts_with = "packed")]
     pub legacy: bool,
 
@@ -143,15 +142,15 @@ pub struct Args {
     #[arg(long)]
     pub interrupts: bool,
 
-    /// Seconds that are measured
+    /// Seconds of the measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub duration: f64,
 
-    /// Seconds before that
+    /// Seconds of traffic before the measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     pub warm_up: f64,
 
-    /// How much of each frame's payload is checked
+    /// Part of each frame's payload that is checked
     #[arg(long, value_enum, default_value_t = Verify::Sampled)]
     pub verify: Verify,
 
@@ -159,11 +158,11 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub burst: u16,
 
-    /// Regions that each guest's memory is shown as
+    /// Regions of each guest's memory
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     pub regions: u64,
 
-    /// Threads; guests are dealt out to them
+    /// Threads, over which guests are distributed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
 
@@ -171,7 +170,7 @@ pub struct Args {
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     pub cpu: Vec<usize>,
 
-    /// Process of the back-end: its CPU time is told apart from what others take
+    /// Process of the back-end, whose CPU time is reported apart from that of others
     #[arg(long, value_name = "PID")]
     pub backend_pid: Option<u32>,
 
@@ -196,11 +195,11 @@ pub enum Directions {
 /// The source addresses of a sender's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Sources {
-    /// The sender's.
+    /// The sender's own address.
     Own,
-    /// Somebody's for each flow.
+    /// A different address for each flow.
     Flow,
-    /// Somebody else's for each frame.
+    /// A new address for each frame.
     Frame,
 }
 

@@ -8,11 +8,11 @@ use clap::ValueEnum;
 /// How the frames of a rate are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GapDistribution {
-    /// All gaps alike.
+    /// Equal gaps.
     Even,
-    /// Each gap independent of the others (exponential).
+    /// Independent gaps (exponentially distributed).
     Random,
-    /// Random ones, with bursts between them (a third of the frames) and silences of fifty mean
+    /// Random gaps, interrupted by bursts (a third of the frames) and by silences of fifty mean
     /// gaps (a third of the time).
     Mixed,
 }

@@ -18,12 +18,13 @@ use crate::progress::Progress;
 /// Options of the model.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Measure what single operations cost here, check predictions where that is possible, and draw
-    /// curves; this takes five minutes on an idle machine, and up to twenty on one that is in use
+    /// Measure the cost of single operations on this machine, check the model against measurements
+    /// where possible, and draw curves. Takes five minutes on an idle machine, up to twenty on a
+    /// busy one
     #[arg(long)]
     pub measure: bool,
 
-    /// Find how many workers and queues this number of guests needs; each guest sends to the next
+    /// Find the number of workers and queues for N guests, each of which sends to the next
     #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u16).range(1..=200))]
     pub guests: Option<u16>,
 
@@ -31,8 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "GBPS", requires = "guests", value_parser = rate)]
     pub rate: Option<f64>,
 
-    /// Bytes of their frames; with segmentation offload, which TCP of usual guests uses, 64000 is
-    /// closer
+    /// Bytes of their frames. TCP of usual guests uses segmentation offload: 64000 is closer then
     #[arg(long, value_name = "BYTES", default_value_t = 1514, value_parser = clap::value_parser!(u32).range(64..=65535))]
     pub frame: u32,
 
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub cpus: Option<u16>,
 
-    /// Seed of the hash that puts streams on queues
+    /// Seed of the hash that distributes streams over queues
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(long)]
     pub assumptions: bool,
 
-    /// The file of what was measured
+    /// File of the measured costs
     #[arg(long, value_name = "FILE", default_value = "CLONE/out/lab/model/inputs.json", value_parser = folder)]
     pub inputs: PathBuf,
 }

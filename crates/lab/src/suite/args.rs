@@ -15,7 +15,7 @@ use crate::progress::Progress;
 /// The command of the laboratory.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// Name the experiments, and where each can run
+    /// List the experiments, and where the guests of each can run
     List,
     /// Run experiments. An interrupted run continues
     Run(Run),
@@ -28,23 +28,23 @@ pub enum Command {
 /// `ringmain-lab run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Run {
-    /// Which experiments
+    /// Names of the experiments
     #[arg(value_name = "NAME", required_unless_present = "all")]
     pub names: Vec<String>,
 
-    /// All that run there
+    /// Run all experiments whose guests can run there
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
 
-    /// Where guests run [default: the first place of the experiment]
+    /// Where guests run [default: the first place that the experiment names]
     #[arg(long, value_enum, value_name = "WHERE")]
     pub guests: Option<Platform>,
 
-    /// Fewer points, fewer repetitions, shorter ones
+    /// Measure fewer points, with fewer and shorter repetitions
     #[arg(long, conflicts_with = "tiny")]
     pub quick: bool,
 
-    /// Seconds: shows that it works, and measures nothing
+    /// Run for seconds only, to test the experiment; its figures mean nothing
     #[arg(long)]
     pub tiny: bool,
 

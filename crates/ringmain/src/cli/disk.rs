@@ -8,9 +8,9 @@ use super::Json;
 /// `ringmain disk ...`.
 #[derive(Debug, Subcommand)]
 pub enum Disk {
-    /// Add a disk; ports and other disks do not notice
+    /// Add a disk, without disturbing ports and other disks
     Add(Box<AddDisk>),
-    /// Remove a disk; ports and other disks do not notice
+    /// Remove a disk, without disturbing ports and other disks
     Remove {
         /// Name of the disk
         name: String,
@@ -24,12 +24,12 @@ pub enum Disk {
         #[command(flatten)]
         json: Json,
     },
-    /// Give the image of a disk a new length, and tell the guest
+    /// Change the length of a disk's image, and notify the guest
     Resize {
         /// Name of the disk
         name: String,
-        /// The new length, in bytes or like 20G (20 * 2^30 bytes) [default: the length that the
-        /// image has now, after a block device has grown]
+        /// The new length, in bytes or like 20G (20 * 2^30 bytes) [default: the present length of
+        /// the image, for a block device that has grown]
         #[arg(value_parser = size)]
         size: Option<u64>,
     },
@@ -65,16 +65,17 @@ pub struct AddDisk {
     /// Queues, 1 to 16 [default: 16]
     #[arg(long, value_name = "N")]
     pub queues: Option<String>,
-    /// Whether nothing may change [default: false]
+    /// Whether guests may only read [default: false]
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true")]
     pub read_only: Option<String>,
-    /// Whether the host's page cache is passed by: auto, on or off [default: auto]
+    /// Whether to bypass the host's page cache: auto, on or off [default: auto]
     #[arg(long, value_name = "WORD")]
     pub direct: Option<String>,
     /// Serial number, at most 20 characters [default: the name]
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
-    /// How workers wait for its requests: eco, balanced or latency [default: as for other ports]
+    /// How workers wait for the disk's requests: eco, balanced or latency [default:
+    /// workers.polling]
     #[arg(long, value_name = "WORD")]
     pub polling: Option<String>,
 }

@@ -9,10 +9,10 @@ use clap::Args;
 /// `ringmain guest`.
 #[derive(Debug, Args)]
 pub struct Guest {
-    /// Name of the guest: its port is named after it
+    /// Name of the guest, from which its port is named
     #[arg(long, short, value_name = "NAME")]
     pub name: String,
-    /// Queues of its interface, at most as many as the port allows
+    /// Queues of the interface, at most as many as the port allows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub queues: u16,
     /// Threads that drive the queues [default: one for each]
@@ -21,20 +21,20 @@ pub struct Guest {
     /// An IPv4 address and the length of its network's prefix, like 10.0.0.1/24
     #[arg(long, short, value_name = "ADDRESS/BITS", value_parser = prefix)]
     pub address: Option<(Ipv4Addr, u8)>,
-    /// Hardware address of its interface [default: made of its name]
+    /// Hardware address of the interface [default: derived from the guest's name]
     #[arg(long, value_name = "ADDRESS", value_parser = mac)]
     pub mac: Option<[u8; 6]>,
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65000))]
     pub mtu: Option<u16>,
-    /// Ask for a receive queue of the device that the port names (device-queue)
+    /// Ask for a receive queue of the network card that the port names (device-queue)
     #[arg(long)]
     pub device_queue: bool,
     /// Use one event channel for both directions of a queue, as old frontends do [default: one for
     /// each]
     #[arg(long)]
     pub single_channel: bool,
-    /// The interface's name inside
+    /// Name of the interface in the guest's namespace
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     pub interface: String,
     /// Socket where guests connect [default: that of the daemon's first embedded port]

@@ -8,14 +8,14 @@ use super::Json;
 /// `ringmain port ...`.
 #[derive(Debug, Subcommand)]
 pub enum Port {
-    /// Add a port; the other ports do not notice
+    /// Add a port, without disturbing the others
     Add(Box<Add>),
-    /// Remove a port; the other ports do not notice
+    /// Remove a port, without disturbing the others
     Remove {
         /// Name of the port
         name: String,
     },
-    /// Change limits and addresses of a port in service; the other ports do not notice
+    /// Change limits and addresses of a port in service, without disturbing the others
     Set {
         /// Name of the port
         name: String,
@@ -70,7 +70,8 @@ pub struct Add {
     /// Queue pairs, 1 to 16 [default: number of workers]
     #[arg(long, value_name = "N")]
     pub queues: Option<String>,
-    /// The only source address that is let in; embedded: also "own", that of each guest
+    /// The only source address that frames may have; embedded: also "own", the address of each
+    /// guest
     #[arg(long, value_name = "ADDRESS")]
     pub mac: Option<String>,
     /// VLAN of an untagged port
@@ -82,33 +83,33 @@ pub struct Add {
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<String>,
-    /// Interrupt the guest for received frames only when so many have come, or the time is over
+    /// With --interrupt-microseconds: interrupt the guest earlier, once N received frames wait
     #[arg(long, value_name = "N")]
     pub interrupt_frames: Option<String>,
-    /// Interrupt the guest for received frames at the latest so long after the first [default: at
-    /// once]
+    /// Longest delay between the first received frame and the interrupt for it [default: no delay]
     #[arg(long, value_name = "MICROSECONDS")]
     pub interrupt_microseconds: Option<String>,
-    /// How workers wait for its frames: eco, balanced or latency (to compare: never, always or a
-    /// time like 50us) [default: as for other ports]
+    /// How workers wait for the port's frames: eco, balanced or latency (for comparisons: never,
+    /// always or a time like 50us) [default: workers.polling]
     #[arg(long, value_name = "WORD")]
     pub polling: Option<String>,
-    /// xen, embedded: whether frames begin where copies into the receiver's pages are aligned
-    /// [default: false]
+    /// xen, embedded: whether frames begin where copies into the receiver's pages are aligned to
+    /// cache lines [default: false]
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true")]
     pub align: Option<String>,
-    /// xen, embedded: how many pages of a guest stay mapped at most, of those that it announces as
+    /// xen, embedded: most pages of a guest that stay mapped, of those that the guest announces as
     /// static [default: 0]
     #[arg(long, value_name = "PAGES")]
     pub cache: Option<String>,
-    /// embedded: an interface whose receive queues guests can have
+    /// embedded: a network card whose receive queues can be given to guests
     #[arg(long, value_name = "NAME")]
     pub device_queue: Option<String>,
-    /// embedded: who copies what its guests receive, backend or guest [default: backend]
+    /// embedded: the side that copies the frames which guests receive, backend or guest [default:
+    /// backend]
     #[arg(long, value_name = "SIDE")]
     pub copy: Option<String>,
-    /// embedded: what its guests grant of what they send, page or range [default: page; with --copy
-    /// guest, range]
+    /// embedded: the unit in which guests grant the frames that they send, page or range [default:
+    /// page; with --copy guest, range]
     #[arg(long, value_name = "EXTENT")]
     pub grants: Option<String>,
     /// Bits per second that the port may send, like 100Mbit [default: no limit]
@@ -139,10 +140,10 @@ pub struct Add {
     /// The budget that it shares with other ports: see ringmain budget
     #[arg(long, value_name = "NAME")]
     pub budget: Option<String>,
-    /// The IP addresses and networks that its frames may claim [default: any]
+    /// The IP addresses and networks that the port's frames may claim [default: any]
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
     pub addresses: Vec<String>,
-    /// vhost-user: how much of the guest's memory the daemon may be made to allocate, like 512MiB
+    /// vhost-user: most memory of the guest that the daemon may be made to allocate, like 512MiB
     /// [default: 16GiB]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,

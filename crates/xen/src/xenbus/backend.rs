@@ -195,7 +195,7 @@ impl<D: Device> Backend<D> {
     /// tried again in a while.
     fn await_store(&mut self, error: &D::Error, now: Instant) {
         if !std::mem::replace(&mut self.store_failed, true) {
-            warn!(port = %self.node.id(), reason = %error, "the store fails; traffic goes on");
+            warn!(port = %self.node.id(), reason = %error, "cannot read or write the store; traffic continues");
             self.status.reason = Some(error.to_string());
         }
         self.not_before = Some(now + LONGEST_PAUSE);

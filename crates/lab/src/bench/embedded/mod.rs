@@ -44,10 +44,10 @@ pub struct Args {
     pub seconds: f64,
 
     /// Only these options [default: all]
-    #[arg(long, value_name = "SWITCH,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
+    #[arg(long, value_name = "OPTION,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     pub only: Vec<String>,
 
-    /// Without iperf
+    /// Leave out the loads that need iperf
     #[arg(long)]
     pub without_iperf: bool,
 

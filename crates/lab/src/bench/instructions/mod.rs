@@ -33,19 +33,19 @@ pub struct Args {
     #[arg(long, value_name = "CASE,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(case::names()))]
     pub only: Vec<String>,
 
-    /// Show the source files, too, that the instructions are of: so many of each case
+    /// Also show the N source files with the most instructions in each case
     #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "json")]
     pub files: usize,
 
-    /// Fail if a case takes more than is recorded, or much less
+    /// Fail if a case takes more instructions than the budget says, or far fewer
     #[arg(long)]
     pub check: bool,
 
-    /// Record what is counted
+    /// Record the counts as the new budget
     #[arg(long, conflicts_with_all = ["check", "only"])]
     pub record: bool,
 
-    /// The record
+    /// File of the budget
     #[arg(long, value_name = "FILE", default_value = "crates/lab/budget.toml")]
     pub budget: PathBuf,
 

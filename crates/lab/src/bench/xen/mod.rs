@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=600))]
     pub seconds: u16,
 
-    /// Numbers of queues that are tried: what both systems are told to offer
+    /// Numbers of queues that both systems offer, one after the other
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 4],
         value_parser = clap::value_parser!(u16).range(1..=16))]
     pub queues: Vec<u16>,

@@ -195,7 +195,7 @@ impl<P: Port> ServerThread<P> {
                 Ok(socket) => return Some(socket),
                 Err(error) => {
                     if !std::mem::replace(&mut is_logged, true) {
-                        info!(port = %self.name, reason = %error, "connecting until it succeeds");
+                        info!(port = %self.name, reason = %error, "cannot connect yet; trying again until it succeeds");
                     }
                     self.status.update(|status| status.reason = Some(error.to_string()));
                 }
@@ -327,11 +327,11 @@ impl<P: Port> ServerThread<P> {
             match recovery {
                 Recovery::AsTold => {}
                 Recovery::Moved { told, found } => {
-                    info!(port = %self.name, vring, told, found, "the ring goes on where it stood");
+                    info!(port = %self.name, vring, told, found, "the ring continues from the position found in it");
                     self.status.update(|status| status.recovered += 1);
                 }
                 Recovery::Unclear => {
-                    warn!(port = %self.name, reason = unclear_reason(&[vring]), "position unknown");
+                    warn!(port = %self.name, reason = unclear_reason(&[vring]), "the ring's position is unknown");
                     self.status.update(|status| status.unclear += 1);
                 }
             }

@@ -187,7 +187,7 @@ impl Vif {
         let text = match &device_queue_status {
             DeviceQueueStatus::Active { queue, .. } => queue.clone(),
             DeviceQueueStatus::Refused(reason) => {
-                warn!(port = %self.node.id(), %reason, "no device queue");
+                warn!(port = %self.node.id(), %reason, "the guest gets no device queue");
                 format!("none: {reason}")
             }
         };
