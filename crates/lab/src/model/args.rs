@@ -141,8 +141,8 @@ fn measure(args: &Args) -> Result<(), ModelError> {
     let [least, most] = meter.pace();
     if meter.disturbed > 0 {
         println!(
-            "disturbed: {} measurements count though the machine was slow beside them (fixed work took {least:.2} to {most:.2} \
-             ms); measure again when nothing else runs",
+            "disturbed: {} measurements are kept although the machine was slow beside them (fixed work took {least:.2} to \
+             {most:.2} ms); measure again when nothing else runs",
             meter.disturbed
         );
     }

@@ -159,7 +159,7 @@ pub fn check(
 pub fn table(points: &[Point]) -> String {
     let mut text = format!(
         "{:<38} {:<11} {:>7} {:>24} {:>10} {:>8}\n",
-        "in a second", "", "workers", "measured (least..most)", "predicted", "error"
+        "rate per second", "", "workers", "measured (least..most)", "predicted", "error"
     );
     for point in points {
         let Measured { median, least, most } = point.measured;
@@ -184,7 +184,7 @@ pub fn table(points: &[Point]) -> String {
         let Measured { median, most, .. } = errors(workers);
         let _ = writeln!(
             text,
-            "with {workers}: predictions are off by {:.0} % in the middle, {:.0} % at most",
+            "error of predictions with {workers} workers: {:.0} % (median), {:.0} % (largest)",
             median * 100.0,
             most * 100.0
         );
@@ -226,7 +226,7 @@ mod tests {
         let table = table(&[point(1, 1.01e5), point(2, 0.6e5)]);
         assert!(table.contains("100 k (90.0 k..1.20 M)") && table.contains("-40 %"), "{table}");
         assert!(
-            table.contains("with 2: predictions are off by 40 % in the middle, 40 % at most"),
+            table.contains("error of predictions with 2 workers: 40 % (median), 40 % (largest)"),
             "{table}"
         );
     }

@@ -195,7 +195,7 @@ impl Meter {
     /// See [`Meter::repeat`].
     pub fn inputs(&mut self, progress: &Progress) -> Result<Inputs, BenchError> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let stage = progress.stage("measuring what things cost");
+        let stage = progress.stage("measuring costs");
         stage.at("cache lines");
         let lines = [
             self.least(|| Ok(line::touch()))?,
