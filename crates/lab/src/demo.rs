@@ -132,7 +132,7 @@ pub enum DemoError {
 }
 
 impl DemoError {
-    /// Whether the user ended it.
+    /// Whether the user interrupted OVS-DPDK.
     pub fn is_interrupt(&self) -> bool {
         match self {
             DemoError::Guest(GuestError::Interrupted) => true,

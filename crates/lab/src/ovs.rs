@@ -1,5 +1,5 @@
-//! OVS-DPDK as a peer: its own database, its own sockets, and a network namespace for the TAP
-//! devices that it makes, which would outlive it.
+//! OVS-DPDK as a peer, with its own database, its own sockets, and a network namespace for its TAP
+//! devices, which would outlive the process otherwise.
 
 mod pages;
 
@@ -29,7 +29,7 @@ pub enum OvsError {
     /// The tool is missing.
     #[error("OVS-DPDK is not installed: run scripts/deps peers, or compare without it")]
     Missing,
-    /// Something could not be started or made.
+    /// A program could not be started, or a file not created.
     #[error("cannot {what}: {source}")]
     Start {
         /// The operation that failed.
@@ -51,17 +51,17 @@ pub enum OvsError {
 }
 
 impl OvsError {
-    /// Whether the user ended it.
+    /// Whether the user interrupted OVS-DPDK.
     pub fn is_interrupt(&self) -> bool {
         matches!(self, OvsError::Namespace(GuestError::Interrupted))
     }
 }
 
 /// A running OVS-DPDK with one polling thread and two vhost-user ports, which connect to sockets of
-/// the generator or of guests. It is stopped when this goes.
+/// the generator or of guests. Stopped on drop.
 #[derive(Debug)]
 pub struct Ovs {
-    // In this order: the switch goes first, what it uses afterwards.
+    // Dropped in this order: first the switch, then the parts that it uses.
     switch: ChildProcess,
     _database: ChildProcess,
     _namespace: Namespace,
@@ -71,7 +71,7 @@ pub struct Ovs {
 }
 
 impl Ovs {
-    /// Whether it is there to be started.
+    /// Whether OVS-DPDK is installed.
     pub fn installed() -> bool {
         Path::new(SWITCH).exists()
     }
@@ -149,18 +149,18 @@ impl Ovs {
         let failed = |said: &str| OvsError::Tool { tool: "ovs-vswitchd".into(), said: said.into() };
         self.version = match outcome {
             Ok(version) => version.trim().trim_matches('"').into(),
-            // What the switch logged says more than the tool that waited for it.
+            // The log of the switch says more than the tool that waited for it.
             Err(_) if !log.is_empty() => return Err(failed(&log)),
             Err(error) => return Err(error),
         };
-        // A port that it cannot have is there for its tools all the same.
+        // The tools list a port even if the switch could not create it.
         match log.lines().find(|line| line.contains("|ERR|")) {
             Some(line) => Err(failed(line)),
             None => Ok(()),
         }
     }
 
-    /// The sockets that it connects to.
+    /// The sockets that the switch connects to.
     pub fn sockets(&self) -> [PathBuf; 2] {
         ["a.sock", "b.sock"].map(|name| self.dir.path().join(name))
     }
@@ -175,11 +175,10 @@ impl Ovs {
         &self.version
     }
 
-    /// Lets it run, or stops it where it stands: its polling thread takes a whole CPU even with
-    /// nothing to do.
+    /// Resumes or stops the process: its polling thread uses a whole CPU even when idle.
     pub fn let_run(&self, on: bool) {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
-            // It can only be gone, which the next run will show.
+            // The only possible error is that the process has ended, which the next run will show.
             let _ = kill_process(pid, if on { Signal::CONT } else { Signal::STOP });
         }
     }

@@ -1,5 +1,5 @@
-//! Plots as SVG text, to stand in a page. Colours are told apart by people who see few of them, and
-//! nothing is said by colour alone.
+//! Plots as SVG text, to be embedded in a page. Colour-blind people can distinguish the colours,
+//! and no information is given by colour alone.
 
 mod columns;
 mod frame;
@@ -39,7 +39,7 @@ pub struct Axis {
     pub title: &'static str,
     /// Whether equal distances are equal ratios.
     pub log: bool,
-    /// The names of 0, 1, 2, ... where it has names and no numbers.
+    /// The names of 0, 1, 2, ... on an axis with names instead of numbers.
     pub labels: &'static [&'static str],
 }
 

@@ -64,7 +64,7 @@ pub struct Args {
     pub program: Program,
 }
 
-/// Beside whom the innocents were.
+/// The neighbour of the innocents in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Beside {
@@ -97,7 +97,7 @@ pub struct Run {
     pub paced: Figures,
     /// Their frames at full speed.
     pub full: Figures,
-    /// Why the neighbour could not go on, if it could not.
+    /// The reason why the neighbour could not continue, if it could not.
     pub neighbour_ended: Option<String>,
 }
 
@@ -190,7 +190,8 @@ fn once(
         None => None,
     };
     let third = case.third().filter(|_| neighbour.is_some());
-    // In a thread of their own: what this one starts may use all CPUs.
+    // The innocents run in a thread of their own, because processes that this thread starts may use
+    // all CPUs.
     let [paced, full] = std::thread::scope(|scope| {
         let innocents = scope.spawn(|| innocents(args, daemon.dir(), third));
         innocents.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

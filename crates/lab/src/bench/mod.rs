@@ -109,7 +109,7 @@ pub enum BenchError {
     /// OVS-DPDK.
     #[error(transparent)]
     Ovs(#[from] OvsError),
-    /// Something could not be started or made.
+    /// A program could not be started, or a file not created.
     #[error("cannot {what}: {source}")]
     Start {
         /// The operation that failed.
@@ -141,7 +141,7 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// Whether the user ended it.
+    /// Whether the user interrupted OVS-DPDK.
     pub fn is_interrupt(&self) -> bool {
         match self {
             Self::Guests(error) => error.is_interrupt(),

@@ -81,7 +81,7 @@ pub enum Kind {
 /// One point.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
-    /// As results and `--only` call it.
+    /// The name in results and for `--only`.
     pub name: &'static str,
     /// As a table shows it.
     pub title: &'static str,

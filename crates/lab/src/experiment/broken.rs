@@ -100,7 +100,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Whether the user ended it.
+    /// Whether the user interrupted OVS-DPDK.
     pub fn is_interrupt(&self) -> bool {
         match self {
             LabError::Interrupted | LabError::Guest(GuestError::Interrupted) => true,

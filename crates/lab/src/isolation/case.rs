@@ -9,7 +9,7 @@ use super::neighbour::{Role, Running, Sockets};
 use super::receivers::{self, Posting};
 use super::senders::{Sender, SenderSpec, Shape};
 
-/// How long a neighbour may take to begin.
+/// Longest time until a neighbour begins.
 const BEGIN: Duration = Duration::from_secs(60);
 
 /// The attack of a neighbour.
@@ -29,14 +29,15 @@ pub enum Attack {
         /// The traffic of the hostile neighbour.
         hostile: SenderSpec,
     },
-    /// Front-ends on so many ports send messages. The fair neighbour sends them to a second daemon.
+    /// Front-ends on this many ports send messages. The fair neighbour sends them to a second
+    /// daemon.
     Messages(Message, usize),
     /// A front-end negotiates features again and again. The fair neighbour does so with a second
     /// daemon.
     Renegotiating,
     /// A client connects again and again. The fair neighbour does so to a second daemon.
     Connections(Connecting),
-    /// About so many watchers of the hostile guest's interrupt.
+    /// About this many tasks watch the hostile guest's interrupt.
     Watchers(usize),
     /// The hostile guest's transmit ring has no kick descriptor.
     Unkicked,
@@ -45,7 +46,7 @@ pub enum Attack {
 /// One attack.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// As results and `--only` call it.
+    /// The name in results and for `--only`.
     pub name: &'static str,
     /// The attack of the hostile neighbour, for people.
     pub title: &'static str,

@@ -13,22 +13,22 @@ use super::station::{Station, StationSpec, VNET};
 /// Bytes of a frame, Ethernet header included.
 const LEN: usize = 1514;
 
-/// Where a frame has the nanosecond at which it was due, counted from the start of a run.
+/// Offset in a frame of the time at which it was due, in nanoseconds from the start of a run.
 const STAMP: usize = 16;
 
 /// Frames that are sent or received at a time.
 const BURST: usize = 32;
 
-/// Nanoseconds above which delays are not told apart.
+/// Longest delay that is recorded, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
-/// How long frames may still be under way when no more are sent.
+/// Longest time for which frames may still be under way when no more are sent.
 const DRAIN: Duration = Duration::from_millis(100);
 
 /// Names of the ports that the daemon should have for the two guests.
 pub const PORTS: [&str; 2] = ["innocent-a", "innocent-b"];
 
-/// Numbers of the two guests, which give them their addresses.
+/// Numbers of the two guests, from which their addresses are derived.
 pub const NUMBERS: [u8; 2] = [1, 2];
 
 /// The frames of one run, by outcome.
@@ -50,7 +50,7 @@ pub struct Figures {
 pub struct Innocents {
     sender: Station,
     receiver: Station,
-    /// Number of a guest to which every second frame goes.
+    /// Number of the guest that gets every second frame.
     third: Option<u8>,
     start: Instant,
     times: Histogram<u64>,
@@ -91,8 +91,9 @@ impl Innocents {
         })
     }
 
-    /// Sends `rate` frames a second for so long, open loop: a frame that finds no room is sent
-    /// later, and is timed from when it was due. Without a rate, as many as the ring takes.
+    /// Sends `rate` frames a second for `time`, in an open loop: a frame that finds no room is sent
+    /// later, and its delay counts from the time when it was due. Without a rate, sends as many as
+    /// the ring takes.
     ///
     /// # Errors
     /// When the daemon breaks the protocol.
@@ -122,7 +123,7 @@ impl Innocents {
         let at = |quantile| self.times.value_at_quantile(quantile) as f64 / 1e3;
         Ok(Figures {
             due: if self.third.is_some() { due.div_ceil(2) } else { due },
-            // Frames of a run without a rate that are still under way at its end count for none.
+            // Frames of a run without a rate that are still under way at its end are not counted.
             arrived: if rate.is_some() { self.arrived } else { arrived },
             rate: arrived as f64 / time.as_secs_f64(),
             p50: at(0.5),
@@ -130,7 +131,7 @@ impl Innocents {
         })
     }
 
-    /// Sends frames until `due` have been sent, or the ring is full, or a burst is.
+    /// Sends frames until `due` have been sent, the ring is full, or a burst is complete.
     fn send(&mut self, rate: Option<u64>, due: u64) -> Result<(), DriverError> {
         self.sender.reclaim(0)?;
         let mut added = 0;
@@ -157,7 +158,7 @@ impl Innocents {
         Ok(())
     }
 
-    /// Takes what arrived, and posts the buffers again.
+    /// Takes the frames that arrived, and posts their buffers again.
     fn receive(&mut self) -> Result<(), DriverError> {
         let (start, times, arrived) = (self.start, &mut self.times, &mut self.arrived);
         let sender = neighbour::address(NUMBERS[0]);
@@ -175,7 +176,7 @@ impl Innocents {
             times.saturating_record(now.saturating_sub(due));
             *arrived += 1;
         })?;
-        // Frames to all others, whoever sends them, are taken, too, or they would fill the ring.
+        // Broadcast frames of any sender are taken, too, or they would fill the ring.
         let _ = self.sender.receive(0, |_, _, _| ())?;
         self.sender.post(0, BURST);
         if count > 0 {

@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 pub enum Message {
     /// A ring is disabled and enabled (`SET_VRING_ENABLE`).
     Enable,
-    /// The same memory is shown again (`SET_MEM_TABLE`).
+    /// The same memory is announced again (`SET_MEM_TABLE`).
     Memory,
 }
 
@@ -28,7 +28,7 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// Connects to so many of the neighbour's ports, on the second daemon if it is the fair
+    /// Connects to this many of the neighbour's ports, on the second daemon if it is the fair
     /// neighbour.
     ///
     /// # Errors
@@ -66,8 +66,8 @@ impl Neighbour for Messages {
     }
 }
 
-/// A front-end that starts no ring, and chooses other features than before again and again
-/// (`SET_FEATURES`): each choice is worth a line in the log.
+/// A front-end that starts no ring, and again and again chooses other features than before
+/// (`SET_FEATURES`): each choice causes a line in the log.
 pub struct Renegotiating {
     front: FrontEnd,
 }

@@ -17,19 +17,19 @@ use crate::cpu;
 /// An Ethernet type for experiments (IEEE 802, local experimental).
 pub const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
-/// How long the daemon may take to fetch a first frame.
+/// Longest time until the daemon fetches the first frame.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Which of the two neighbours of a case.
+/// One of the two neighbours of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The same load without the trick.
+    /// The same load without the attack.
     Fair,
     /// The attack.
     Hostile,
 }
 
-/// Where a neighbour connects to.
+/// The sockets that a neighbour connects to.
 #[derive(Clone, Debug)]
 pub struct Sockets {
     /// The folder with the sockets of the innocents' daemon.
@@ -60,21 +60,21 @@ pub fn name(port: usize) -> String {
     format!("neighbour-{port}")
 }
 
-/// Something that a neighbour does again and again.
+/// An action that a neighbour repeats.
 pub trait Neighbour {
-    /// Does it once, and says how long to wait until the next time.
+    /// Acts once, and returns the time to wait until the next action.
     ///
     /// # Errors
     /// When the daemon stopped the neighbour, or no longer answers it.
     fn step(&mut self) -> Result<Duration, DriverError>;
 }
 
-/// How a neighbour's thread ended.
+/// The end of a neighbour's thread.
 #[derive(Debug)]
 pub struct Ended {
-    /// How often the neighbour did what it does.
+    /// The number of the neighbour's actions.
     pub steps: u64,
-    /// Why it could not go on, if it could not.
+    /// The reason why the neighbour could not continue, if it could not.
     pub error: Option<DriverError>,
 }
 
@@ -86,7 +86,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a thread, on this CPU if one is given, that makes the neighbour and has it work.
+    /// Starts a thread, on this CPU if one is given, that creates the neighbour and runs it.
     ///
     /// # Errors
     /// When no thread can be started.

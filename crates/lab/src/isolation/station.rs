@@ -97,7 +97,7 @@ impl Station {
         &mut self.front
     }
 
-    /// Shows its memory to the back-end once more.
+    /// Announces the guest's memory to the back-end once more.
     ///
     /// # Errors
     /// When the back-end refuses it.
@@ -186,7 +186,7 @@ impl Station {
         }
     }
 
-    /// Sets `len` bytes of its spare memory aside, on pages that were never used.
+    /// Reserves `len` bytes of the spare memory, on pages that were never used.
     ///
     /// # Errors
     /// When there are none left.

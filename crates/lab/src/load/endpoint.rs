@@ -30,7 +30,7 @@ const GROUP_MAX: usize = 1024;
 /// A guest.
 pub struct Endpoint<R> {
     role: Role,
-    /// Keeps the connection: the back-end stops when it closes.
+    /// Keeps the connection open: the back-end stops when it closes.
     _front: FrontEnd,
     memory: Window,
     queues: Vec<Queue<R>>,
@@ -42,8 +42,8 @@ pub struct Endpoint<R> {
 }
 
 impl<R: DriverRing> Endpoint<R> {
-    /// Agrees with the back-end at the other end of `stream`, and gives it rings full of receive
-    /// buffers.
+    /// Negotiates with the back-end at the other end of `stream`, and gives it rings full of
+    /// receive buffers.
     ///
     /// # Errors
     /// When the back-end cannot do what the options ask for, or memory is short.
@@ -93,12 +93,12 @@ impl<R: DriverRing> Endpoint<R> {
         self.role.number
     }
 
-    /// Whether something that it sent is still in a ring.
+    /// Whether frames that the guest sent are still in a ring.
     pub fn is_sending(&self) -> bool {
         self.queues.iter().any(|queue| queue.tx.free() < queue.tx.count() as usize)
     }
 
-    /// Takes back what was sent.
+    /// Takes back the buffers of sent frames.
     ///
     /// # Errors
     /// When the back-end broke the protocol.
@@ -115,7 +115,7 @@ impl<R: DriverRing> Endpoint<R> {
         self.greeted
     }
 
-    /// Writes what is the same in all frames into all buffers: after the announcements, before the
+    /// Writes the common part of all frames into all buffers: after the announcements, before the
     /// first [`transmit`](Self::transmit).
     pub fn prepare(&mut self) {
         let Some(sender) = &self.role.sender else { return };
@@ -189,7 +189,7 @@ impl<R: DriverRing> Endpoint<R> {
             queue.held.push(buffer);
             let arrived = Arrived::new(&self.memory, &queue.group, self.header_len);
             match arrived.announced() {
-                // No correct device says so: this is one buffer at least.
+                // No correct device announces zero buffers: the frame has at least one.
                 0 => torn(&mut self.role, &arrived),
                 announced if queue.group.len() < announced.min(GROUP_MAX) => continue,
                 _ => self.greeted |= deliver(&mut self.role, &mut self.doorbells, &arrived, now),
@@ -206,8 +206,8 @@ impl<R: DriverRing> Endpoint<R> {
         queue.refill();
     }
 
-    /// Enables interrupts on all rings that may have to be waited for. True if one of them has
-    /// something already.
+    /// Enables interrupts on all rings that the guest may wait for. True if one of them has work
+    /// already.
     pub fn arm(&mut self) -> bool {
         let sends = self.role.sender.is_some();
         let mut ready = false;
@@ -218,7 +218,7 @@ impl<R: DriverRing> Endpoint<R> {
         ready
     }
 
-    /// Disables interrupts, and counts those that came.
+    /// Disables interrupts, and counts those that were raised.
     pub fn disarm(&mut self) {
         for queue in &mut self.queues {
             queue.driver.rx.ring.disarm();

@@ -12,8 +12,8 @@ use super::endpoint::{Doorbells, Endpoint, Role};
 use super::receive::Counts;
 use super::time::Clock;
 
-/// How long the receivers wait for another frame after the end, where frames may be lost because a
-/// receiver has no buffers.
+/// Time for which receivers wait for another frame after the end, where frames may be lost because
+/// a receiver has no buffers.
 const QUIET_NS: u64 = 300_000_000;
 
 /// The same where no frame should be lost. It is longer, since a back-end on a busy machine may not
@@ -63,7 +63,7 @@ pub struct Engine<R> {
 }
 
 impl<R: DriverRing> Engine<R> {
-    /// Plays `endpoints`; with `sleeps` by interrupts, otherwise by polling.
+    /// Runs `endpoints`; with `sleeps` by interrupts, otherwise by polling.
     ///
     /// # Errors
     /// When the system has no means to wait.
@@ -72,7 +72,8 @@ impl<R: DriverRing> Engine<R> {
         Ok(Self { endpoints, clock, bell })
     }
 
-    /// Sends until the end, receives until all is there or no more comes. `stop` ends it early.
+    /// Sends until the end, and receives until all frames have arrived or no more come. `stop` ends
+    /// the run early.
     ///
     /// # Errors
     /// When a back-end broke the protocol.
@@ -117,7 +118,7 @@ impl<R: DriverRing> Engine<R> {
         Ok(self.endpoints.iter_mut().map(mark).collect())
     }
 
-    /// Receives what is still under way, unless told to stop at once.
+    /// Receives the frames still under way, unless told to stop at once.
     fn drain(&mut self, patient: bool, stop: &AtomicBool) -> Result<(), Error> {
         self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.counters.close());
         let mut last = self.clock.now();

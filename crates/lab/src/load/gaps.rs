@@ -5,7 +5,7 @@
 
 use clap::ValueEnum;
 
-/// How the frames of a rate are spread over time.
+/// The distribution of a rate's frames over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GapDistribution {
     /// Equal gaps.
@@ -17,11 +17,11 @@ pub enum GapDistribution {
     Mixed,
 }
 
-/// A burst begins instead of every so-manieth gap, and has as many frames more on average: see
+/// One gap in [`BURST_EVERY`] ends with a burst of [`BURST_MEAN`] further frames on average: see
 /// [`Gaps::mixed`].
 const BURST_EVERY: f64 = 32.0;
 const BURST_MEAN: f64 = 16.0;
-/// One gap of so many is a silence, of so many mean gaps.
+/// One gap in [`SILENCE_EVERY`] is a silence of [`SILENCE_MEAN`] mean gaps.
 const SILENCE_EVERY: f64 = 100.0;
 const SILENCE_MEAN: f64 = 50.0;
 
@@ -52,8 +52,9 @@ impl Gaps {
         if self.mixed { self.mixed() } else { self.exponential(self.mean) }
     }
 
-    /// With every gap come `BURST_MEAN / BURST_EVERY` frames more, without time; one gap of
-    /// [`SILENCE_EVERY`] is long. The rest is chosen so that the mean is kept.
+    /// Every gap has `BURST_MEAN / BURST_EVERY` further frames on average, which take no time, and
+    /// one gap in [`SILENCE_EVERY`] is long. The other gaps are chosen so that the mean rate is
+    /// kept.
     fn mixed(&mut self) -> u64 {
         if self.burst > 0 {
             self.burst -= 1;

@@ -58,7 +58,7 @@ pub enum Error {
     /// Options that contradict each other, or the back-end.
     #[error("{0}")]
     Options(String),
-    /// A socket could not be had.
+    /// A socket could not be opened.
     #[error("socket {path}: {error}")]
     Socket {
         /// Its path.
@@ -69,7 +69,7 @@ pub enum Error {
     /// Negotiation with the back-end failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// Guest memory could not be reached.
+    /// The guest's memory is not accessible at an address.
     #[error("guest memory: {0}")]
     Memory(#[from] Violation),
     /// The back-end broke the ring protocol.
@@ -89,13 +89,13 @@ pub enum Error {
     Silence {
         /// Number of the guest.
         guest: u16,
-        /// How long it was waited for.
+        /// The time waited, in seconds.
         seconds: f64,
     },
     /// Sleeping failed.
     #[error("waiting for interrupts: {0}")]
     Wait(io::Error),
-    /// A CPU to run on is not there.
+    /// A CPU to run on does not exist.
     #[error("running on CPU {cpu}: {error}")]
     Cpu {
         /// The CPU.
@@ -103,7 +103,7 @@ pub enum Error {
         /// The system's error.
         error: io::Error,
     },
-    /// Interrupted before anything was measured.
+    /// The run was interrupted before anything was measured.
     #[error("interrupted")]
     Interrupted,
 }
@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<Report, Error> {
     run_until(args, &AtomicBool::new(false))
 }
 
-/// As [`run`]; ends early, with a report of what there was, when `stop` becomes true.
+/// Like [`run`], but ends early, with a report up to then, when `stop` becomes true.
 ///
 /// # Errors
 /// As [`run`].
@@ -178,8 +178,8 @@ pub(crate) fn meet<R: DriverRing>(
     let doors = args.ports.iter().map(|port| Door::new(&port.path, args.listens(port)));
     let doors = doors.collect::<Result<Vec<_>, Error>>()?;
     let mut places: Vec<_> = roles(args).into_iter().zip(&doors).collect();
-    // The first of each pair before the second ones: a back-end that deals guests out to its
-    // workers as they come gives both of a pair to the same.
+    // The first guest of each pair connects before the second ones: a back-end that assigns guests
+    // to its workers in order of connection then gives both of a pair to the same worker.
     places.sort_by_key(|(role, _)| (role.number % 2, role.number));
     let mut endpoints = Vec::new();
     for (role, door) in places {
@@ -191,8 +191,8 @@ pub(crate) fn meet<R: DriverRing>(
     Ok(endpoints)
 }
 
-/// Who each guest is: guests come in pairs, each sends to the other of its pair or, alone, to
-/// itself.
+/// The roles of the guests: guests come in pairs, and each sends to the other of its pair or,
+/// alone, to itself.
 fn roles(args: &Args) -> Vec<Role> {
     // Frames of another run, or of another generator, must not pass.
     let key =
@@ -242,7 +242,7 @@ fn pace(args: &Args, from: u64) -> Pace {
     }
 }
 
-/// Lets every guest announce itself until all announcements have arrived. Then the back-end is
+/// Has every guest announce itself until all announcements have arrived: the back-end is then
 /// ready, and knows all guests.
 fn greet<R: DriverRing>(
     endpoints: &mut [Endpoint<R>],
@@ -251,8 +251,8 @@ fn greet<R: DriverRing>(
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let deadline = clock.now() + (args.wait * 1e9) as u64;
-    // A back-end that deals flows out to queues learns with the frames of this while that the
-    // queues which came last are idle. Flows that began sooner would all stay on the first one.
+    // A back-end that distributes flows over queues learns from the frames of this time that the
+    // queues which came last are idle. Flows that began sooner would all stay on the first queue.
     let enough = clock.now() + if args.queues > 1 { 400_000_000 } else { 0 };
     let mut next = 0;
     loop {

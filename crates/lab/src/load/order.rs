@@ -1,17 +1,17 @@
 //! The place of a frame within its flow.
 
-/// How a frame's number relates to those that came before.
+/// The relation of a frame's number to those that came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// After all that came before, whether or not some are missing in between.
+    /// The frame follows all that came before, whether or not some are missing in between.
     InOrder,
-    /// After one that was sent later.
+    /// A frame that was sent later came before.
     Late,
     /// Again.
     Duplicate,
 }
 
-/// The numbers that came of one flow.
+/// The numbers of one flow's frames that have come.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Order {
     /// One past the highest number so far.

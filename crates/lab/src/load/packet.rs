@@ -36,9 +36,9 @@ pub const HEAD_MAX: usize = L4_AT + 20 + TAG_LEN;
 pub const VNET_LEN: usize = 12;
 
 const DATA_VALID: u8 = 2;
-/// Where the source address stands.
+/// Place of the source address.
 const SOURCE: Range<usize> = 6..12;
-/// Where TCP's checksum stands.
+/// Place of TCP's checksum.
 const CSUM_AT: usize = L4_AT + 16;
 
 /// The content of a tag.
@@ -107,11 +107,11 @@ impl Shape {
         let number = match self.sources {
             Sources::Own => return None,
             Sources::Flow => tag.flow,
-            // Queues have flows of their own, whose numbers run alike.
+            // Each queue has flows of its own, whose frames are numbered alike.
             Sources::Frame => tag.seq ^ tag.flow << 24,
         };
         let [a, b, c, d] = number.to_be_bytes();
-        // Locally administered, and nobody's else: guests' own begin otherwise.
+        // A locally administered address that no guest has: the guests' own begin otherwise.
         Some([0x56, self.headers[11], a, b, c, d])
     }
 
@@ -135,8 +135,8 @@ impl Shape {
         &self.vnet
     }
 
-    /// Writes what differs from frame to frame, piece by piece: ports, TCP sequence number, tag.
-    /// Returns the frame's base for [`word`](Self::word).
+    /// Writes the parts that differ from frame to frame, piece by piece: ports, TCP sequence
+    /// number, tag. Returns the frame's base for [`word`](Self::word).
     #[inline]
     pub fn stamp(&self, tag: Tag, mut put: impl FnMut(usize, &[u8])) -> u64 {
         let base = self.base(tag);
@@ -159,7 +159,7 @@ impl Shape {
         self.head_len() < self.len as usize
     }
 
-    /// Where payload words stand that are written and checked, with the bytes of the word (fewer
+    /// Places of the payload words that are written and checked, with the bytes of the word (fewer
     /// than 8 at the frame's end).
     #[inline]
     pub fn words(&self) -> Words {
@@ -167,7 +167,7 @@ impl Shape {
         Words { at, last: at + (len - at).saturating_sub(1) / 8 * 8, end: len, step: self.step }
     }
 
-    /// The payload word that stands at `at`, to be written in little-endian order.
+    /// The payload word at `at`, to be written in little-endian order.
     #[inline]
     pub fn word(&self, base: u64, at: usize) -> u64 {
         let word = (base ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -252,8 +252,8 @@ impl Shape {
         is_multicast(head) && (head[6..12] != self.headers[6..12] || head[12..] == ARP)
     }
 
-    /// Checks a received virtio-net header: it must say what was sent, or say that checksums are
-    /// good where nothing was asked.
+    /// Checks a received virtio-net header: it must describe the offloads that were sent, or say
+    /// that checksums are good where none were requested.
     ///
     /// # Errors
     /// Where it differs.
@@ -271,8 +271,8 @@ impl Shape {
         if got.first() == Some(&DATA_VALID) && !self.tcp {
             expected[0] = DATA_VALID;
         }
-        // The header length is a hint (virtio 1.2, 5.1.6.2), as are csum fields that nothing asks
-        // to look at.
+        // The header length is a hint (virtio 1.2, 5.1.6.2), as are csum fields without the flag
+        // that makes them valid.
         let matters = |at: &usize| match at {
             0 | 1 => true,
             4 | 5 => self.gso.is_some(),

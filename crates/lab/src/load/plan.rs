@@ -8,7 +8,7 @@ use super::Error;
 use super::args::{Args, HeaderPlace, Layout};
 use super::pool::{Cut, Pool};
 
-/// Feature bits: those that the driver knows, and those among them that it cannot do without.
+/// Feature bits: those that the driver supports, and those that it requires.
 pub fn front_end_config(args: &Args) -> FrontEndConfig {
     let when = |condition: bool, bits: u64| if condition { bits } else { 0 };
     let offloads = bit::CSUM | bit::GUEST_CSUM | bit::HOST_TSO4 | bit::GUEST_TSO4;
@@ -51,7 +51,7 @@ pub struct Plan {
     pub tx_held: u32,
     /// The receive buffers.
     pub rx: Buffers,
-    /// How they become descriptors.
+    /// How buffers are cut into descriptors.
     pub cut: Cut,
     /// Descriptors of each indirect table; 0: none are used.
     pub entries: u16,
@@ -60,7 +60,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// As the options and the negotiated features have it; `header` is the length of the virtio-net
+    /// A plan for these options and negotiated features; `header` is the length of the virtio-net
     /// header.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Plan {
         })
     }
 
-    /// Guest memory for all queue pairs, rings and all, with room for alignment.
+    /// Bytes of guest memory for all queue pairs with their rings, with room for alignment.
     pub fn bytes<R: DriverRing>(&self, args: &Args) -> u64 {
         let ring = |size: u16| {
             let parts = R::footprint(size);
@@ -121,7 +121,7 @@ impl Plan {
     }
 }
 
-/// How many buffers of so many descriptors a ring holds.
+/// The number of buffers that a ring holds if each takes `descriptors` descriptors.
 fn held(descriptors: usize, ring: u16) -> Result<u32, Error> {
     match usize::from(ring) / descriptors {
         0 => Err(Error::Options(format!(
@@ -131,7 +131,7 @@ fn held(descriptors: usize, ring: u16) -> Result<u32, Error> {
     }
 }
 
-/// How many buffers a ring gets: as many as it holds, or its share of a cold pool.
+/// The number of buffers of a ring: as many as it holds, or its share of a cold pool.
 fn count(args: &Args, len: u32, held: u32) -> Result<u32, Error> {
     let cold = args.pool.map_or(0, |pool| pool / u64::from(args.queues) / Pool::stride(len));
     u32::try_from(cold.max(held.into()))

@@ -95,7 +95,7 @@ impl Pool {
         self.base + u64::from(buffer) * self.stride
     }
 
-    /// The free buffer that is next, which stays so until it is [`taken`](Self::take).
+    /// The next free buffer, which stays free until it is [`taken`](Self::take).
     #[inline]
     pub fn next(&self) -> Option<u32> {
         if self.left == 0 { None } else { self.free.get(self.first).copied() }

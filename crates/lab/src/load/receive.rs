@@ -9,7 +9,7 @@ use super::direction_counters::DirectionCounters;
 use super::order::{Arrival, Order};
 use super::packet::{Fault, HEAD_MAX, Shape, Tag, VNET_LEN};
 
-/// One of so many frames has its latency noted when frames come as fast as they can.
+/// The latency of one frame in this many is recorded when frames come as fast as they can.
 const SAMPLE: u32 = 16;
 
 /// Counts of one direction's receiver.
@@ -19,9 +19,9 @@ pub struct Counts {
     pub good: u64,
     /// Frames that are wrong.
     pub corrupt: u64,
-    /// Right, but after a later one of their flow.
+    /// Right frames that came after a later one of their flow.
     pub reordered: u64,
-    /// Right, but not for the first time; not among `good`.
+    /// Right frames that came before already; not among `good`.
     pub duplicate: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Receiver {
     flows: Box<[Order]>,
     counts: Counts,
     latency: Histogram<u64>,
-    /// Note the latency of frames whose number has these bits zero.
+    /// The latency of frames whose number has these bits zero is recorded.
     sample: u32,
     first_fault: Option<String>,
 }
@@ -72,7 +72,7 @@ impl<'a> Arrived<'a> {
         u16::from_le_bytes(count).into()
     }
 
-    /// Copies the frame's first bytes; what it is short of stays as it is.
+    /// Copies the frame's first bytes to `buf`; bytes beyond the frame's end stay as they are.
     pub fn read_frame(&self, buf: &mut [u8]) {
         self.read(self.header_len, buf);
     }
@@ -103,8 +103,8 @@ impl<'a> Arrived<'a> {
 }
 
 impl Receiver {
-    /// Expects `flows` flows of frames as `shape` has them; `every` frame's latency is noted, or
-    /// that of some.
+    /// A receiver of `flows` flows of frames of this shape. With `every`, the latency of every
+    /// frame is recorded, else that of some.
     pub fn new(shape: Shape, counters: Arc<DirectionCounters>, flows: u32, every: bool) -> Self {
         Self {
             shape,
@@ -117,7 +117,7 @@ impl Receiver {
         }
     }
 
-    /// Checks one frame; false if it is none of ours, being addressed to many.
+    /// Checks one frame; false if it is a multicast frame, which the generator does not check.
     #[inline]
     pub fn receive(&mut self, arrived: &Arrived, now: u64) -> bool {
         match self.verify(arrived) {
@@ -187,11 +187,11 @@ impl Receiver {
         Ok(tag)
     }
 
-    /// Where the payload differs from what it should be.
+    /// The place where the payload differs from what it should be.
     fn wrong_word(&self, arrived: &Arrived, base: u64) -> Option<usize> {
         let mut buffers = arrived.buffers.iter();
-        // The buffer that the words have got to, and where in the frame, virtio-net header
-        // included, it begins.
+        // The buffer of the next word, and the buffer's place in the frame, virtio-net header
+        // included.
         let (mut buffer, mut begin) = (*buffers.next()?, 0);
         for (at, len) in self.shape.words() {
             let place = arrived.header_len + at;

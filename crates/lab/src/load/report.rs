@@ -68,9 +68,9 @@ pub struct Shares {
     pub own: f64,
     /// The back-end, if its process was named.
     pub backend: Option<f64>,
-    /// Everybody else, the kernel's interrupts included.
+    /// All other processes, and the kernel's interrupts.
     pub others: f64,
-    /// Taken by a hypervisor below for others.
+    /// Time that a hypervisor below gave to others (steal).
     pub stolen: f64,
 }
 
@@ -108,20 +108,20 @@ pub struct Report {
     pub kicks: u64,
     /// Interrupts that it raised.
     pub interrupts: u64,
-    /// Percent of the times that there was something to send and the ring had no room for it: near
-    /// 0 in an open loop, the generator was the bottleneck, not the back-end.
+    /// Percent of the attempts to send for which the ring had no room. Near 0 in an open loop: the
+    /// generator was the bottleneck, not the back-end.
     pub full: f64,
-    /// Unicast frames that came to a guest which nobody sends to.
+    /// Unicast frames that came to a guest to which no guest sends.
     pub strays: u64,
-    /// Who took how much CPU while measured.
+    /// CPU time while measured, by user.
     pub cpu: Shares,
     /// Others, or the hypervisor, took more CPU than the options allow.
     pub disturbed: bool,
 }
 
 impl Report {
-    /// Whether all that came was right, in order and once. Loss is no fault of a switch whose
-    /// receiver has no buffers.
+    /// Whether all frames that came were right, in order and unique. Loss is no fault of a switch
+    /// whose receiver has no buffers.
     pub fn is_right(&self) -> bool {
         self.directions.iter().all(|d| d.corrupt == 0 && d.reordered == 0 && d.duplicate == 0)
     }
@@ -133,7 +133,7 @@ impl Report {
 
     /// As JSON, for other programs.
     pub fn to_json(&self) -> String {
-        // Nothing in here fails to be JSON: no maps, no foreign numbers.
+        // Serialising cannot fail: there are no maps with other keys than strings.
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 }

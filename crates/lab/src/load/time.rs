@@ -24,18 +24,18 @@ impl Clock {
     }
 }
 
-/// A window that sees nothing come back for this long takes what is under way for lost.
+/// If nothing comes back for this long, a window counts the frames under way as lost.
 const STALL_NS: u64 = 1_000_000_000;
 
 /// A sender that falls behind its rate by more frames than this does not try to catch up.
 const BACKLOG: u64 = 1024;
 
-/// When the next frames may go.
+/// The times at which the next frames may be sent.
 #[derive(Clone, Debug)]
 pub enum Pace {
     /// As soon as the ring has room.
     Open,
-    /// At most so many under way.
+    /// A bounded number of frames is under way.
     Window {
         /// The number of frames.
         frames: u64,
@@ -43,7 +43,7 @@ pub enum Pace {
         /// noticed.
         progress: (u64, u64),
     },
-    /// So many per second.
+    /// A fixed rate, in frames per second.
     Rate {
         /// The number of frames a second.
         pps: u64,
@@ -108,7 +108,7 @@ impl Pace {
         }
     }
 
-    /// Whether latency is worth the time of being noted for every frame.
+    /// Whether frames are sent as soon as the ring has room.
     pub fn is_open(&self) -> bool {
         matches!(self, Self::Open)
     }
@@ -128,7 +128,7 @@ impl Pace {
     }
 }
 
-/// Gives a full window up when nothing has come back for too long.
+/// Whether a full window is to be given up, because nothing has come back for too long.
 fn stalled(progress: &mut (u64, u64), now: u64, counters: &DirectionCounters) {
     let received = counters.received();
     if progress.0 != received {

@@ -90,7 +90,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Whether the user ended it.
+    /// Whether the user interrupted OVS-DPDK.
     pub fn is_interrupt(&self) -> bool {
         matches!(self, Self::Measure(error) if error.is_interrupt())
     }

@@ -13,20 +13,20 @@ use super::{Area, Axis, PlotError, SMALL, drawn, failed};
 pub struct Column {
     /// Its place on the x axis.
     pub x: f64,
-    /// The number of the column among those at its place.
+    /// The position of the column among those at its place.
     pub beside: usize,
-    /// Its parts from below, and the number of the legend's entry of each.
+    /// The parts from below, each with the number of its entry in the legend.
     pub parts: Vec<(usize, f64)>,
-    /// The number of the whole, which stands above.
+    /// The total, which is written above the column.
     pub whole: f64,
-    /// From where to where the whole scatters.
+    /// The range over which the total scatters.
     pub scatter: [f64; 2],
-    /// Whether it is only an outline: a figure that is not wholly to be trusted.
+    /// Whether only the outline is drawn, because the figure cannot be trusted fully.
     pub hollow: bool,
 }
 
-/// Columns over `x`, `width` of them beside each other at each place; `names` are what parts are
-/// called.
+/// Columns over `x`, `width` of them beside each other at each place; `names` are the names of
+/// parts.
 ///
 /// # Errors
 /// When drawing fails.
@@ -69,7 +69,7 @@ fn draw(area: &Area<'_>, frame: &Frame, column: &Column, width: usize) -> Result
     let top = most.max(bottom);
     if most > least {
         let ((x, low), (_, high)) = (frame.at(middle, least), frame.at(middle, most));
-        // Black on white, so that it is seen on any fill.
+        // Black on white is legible on any fill.
         for style in [WHITE.stroke_width(4), BLACK.stroke_width(2)] {
             for ends in [
                 [(x, low), (x, high)],

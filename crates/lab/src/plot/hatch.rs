@@ -1,4 +1,4 @@
-//! Fills that are told apart without colour: each is a colour, and lines of a pattern in it.
+//! Fills that can be distinguished without colour: each is a colour with a pattern of lines.
 
 use plotters::prelude::*;
 
@@ -12,7 +12,7 @@ type Stroke = [(i32, i32); 2];
 /// The upper left and the lower right corner of a box.
 type Corners = [(i32, i32); 2];
 
-/// Fills a box as everything of that number is; only outlines it if `hollow`.
+/// Fills a box with the colour and pattern of `number`; draws only its outline if `hollow`.
 pub(super) fn fill(
     area: &Area<'_>,
     number: usize,
@@ -29,7 +29,7 @@ pub(super) fn fill(
         .map_err(failed)
 }
 
-/// The lines of a number's pattern within a box: none, rising, falling, lying, standing, and
+/// The lines of a number's pattern within a box: none, rising, falling, horizontal, vertical, and
 /// crossing ones.
 fn pattern(number: usize, corners: Corners) -> Vec<Stroke> {
     match number % 6 {
@@ -42,7 +42,7 @@ fn pattern(number: usize, corners: Corners) -> Vec<Stroke> {
     }
 }
 
-/// Where x + y is a multiple of the step.
+/// Lines on which x + y is a multiple of the step.
 fn rising([(x0, y0), (x1, y1)]: Corners) -> Vec<Stroke> {
     let line = |sum: i32| {
         let (from, to) = (x0.max(sum - y1), x1.min(sum - y0));

@@ -1,4 +1,4 @@
-//! Lines through points, with what they scatter.
+//! Lines through points, with error bars.
 
 use plotters::prelude::*;
 
@@ -13,29 +13,30 @@ pub struct Dot {
     pub x: f64,
     /// The value there.
     pub y: f64,
-    /// From where the error bar reaches; `y` if there is none.
+    /// The lower end of the error bar; `y` if there is none.
     pub least: f64,
     /// And to where.
     pub most: f64,
-    /// Whether it is only an outline: a figure that is not wholly to be trusted.
+    /// Whether only the outline is drawn, because the figure cannot be trusted fully.
     pub hollow: bool,
 }
 
 impl Dot {
-    /// One without an error bar.
+    /// A point without an error bar.
     pub fn new(x: f64, y: f64) -> Dot {
         Dot { x, y, least: y, most: y, hollow: false }
     }
 }
 
-/// Where a line's figures come from.
+/// The origin of a line's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Measured here: a solid line.
+    /// Figures measured here: a solid line.
     Measured,
-    /// Published by others: grey outlines without a line, for what lies between is not known here.
+    /// Figures published by others: grey outlines without a line, because the values between them
+    /// are not known here.
     Published,
-    /// Computed by a model: in dashes of its own, and without points.
+    /// Figures computed by a model: a dashed line without points.
     Predicted,
 }
 
@@ -56,18 +57,18 @@ const SIZE: i32 = 5;
 const ASIDE: i32 = 36;
 /// Markers of different shapes.
 const MARKERS: usize = 6;
-/// Pixels that are drawn of a line, and that are left out: of those measured, whenever all markers
-/// were used once more; and of those predicted.
+/// Lengths of dashes and gaps, in pixels: of measured lines, for each further use of all markers;
+/// and of predicted lines.
 const SOLID: (f64, f64) = (1.0, 0.0);
 const MEASURED: [(f64, f64); 3] = [SOLID, (5.0, 3.0), (2.0, 3.0)];
 const PREDICTED: [(f64, f64); 4] = [(8.0, 5.0), (2.0, 4.0), (20.0, 6.0), (4.0, 10.0)];
 
-/// How a line is told from the others: by colour, by marker and by dashes.
+/// The style that distinguishes a line from the others: colour, marker and dashes.
 #[derive(Clone, Copy)]
-struct CounterSnapshot {
+struct Style {
     colour: RGBColor,
     marker: usize,
-    /// Pixels drawn, and pixels left out; a line without gaps if none are.
+    /// Lengths of dashes and gaps in pixels; a line without gaps if the gap is zero.
     dash: (f64, f64),
     line: bool,
     markers: bool,
@@ -84,26 +85,26 @@ pub fn lines(x: &Axis, y: &Axis, lines: &[Line]) -> Result<String, PlotError> {
         (dots().map(|dot| dot.x).collect(), dots().flat_map(|dot| [dot.y, dot.least, dot.most]));
     let names: Vec<String> = lines.iter().map(|line| line.name.clone()).collect();
     let frame = Frame::new(Scale::of_places(x, places), Scale::of_values(y, values), &names);
-    let looks = looks(lines);
+    let styles = styles(lines);
     drawn(frame.height(), |area| {
-        let key = |area: &Area<'_>, entry: usize, (x, y): (i32, i32)| match looks.get(entry) {
-            Some(look) => {
-                stroke(area, look, &[(x - 16, y), (x + 16, y)])?;
-                if look.markers { marker(area, look, (x, y), look.hollow) } else { Ok(()) }
+        let key = |area: &Area<'_>, entry: usize, (x, y): (i32, i32)| match styles.get(entry) {
+            Some(style) => {
+                stroke(area, style, &[(x - 16, y), (x + 16, y)])?;
+                if style.markers { marker(area, style, (x, y), style.hollow) } else { Ok(()) }
             }
             None => Ok(()),
         };
         frame.draw(area, (x, y), &names, &key)?;
         let offsets = offsets(lines);
-        let drawn = lines.iter().zip(looks.iter().zip(offsets));
+        let drawn = lines.iter().zip(styles.iter().zip(offsets));
         drawn
             .into_iter()
-            .try_for_each(|(line, (look, aside))| draw(area, &frame, line, look, aside))
+            .try_for_each(|(line, (style, aside))| draw(area, &frame, line, style, aside))
     })
 }
 
-/// How many pixels aside of its x each line is drawn, so that series at one x, with equal figures
-/// even, hide neither each other's markers nor bars. Predictions are curves and stay in place.
+/// Horizontal offset of each line in pixels, so that series at one x, even with equal figures, hide
+/// neither each other's markers nor bars. Predictions are curves and stay in place.
 fn offsets(lines: &[Line]) -> Vec<i32> {
     let aside = |line: &Line| line.kind != Kind::Predicted;
     let count = lines.iter().filter(|line| aside(line)).count() as i32;
@@ -116,26 +117,19 @@ fn offsets(lines: &[Line]) -> Vec<i32> {
     lines.iter().map(offset).collect()
 }
 
-fn looks(lines: &[Line]) -> Vec<CounterSnapshot> {
+fn styles(lines: &[Line]) -> Vec<Style> {
     let number = |line: usize, kind: Kind| {
         lines.iter().take(line).filter(|other| other.kind == kind).count()
     };
-    let look = |(at, line): (usize, &Line)| {
+    let style = |(at, line): (usize, &Line)| {
         let number = number(at, line.kind);
         let colour = COLOURS[number % COLOURS.len()];
         match line.kind {
             Kind::Measured => {
                 let dash = MEASURED[number / MARKERS % MEASURED.len()];
-                CounterSnapshot {
-                    colour,
-                    marker: number,
-                    dash,
-                    line: true,
-                    markers: true,
-                    hollow: false,
-                }
+                Style { colour, marker: number, dash, line: true, markers: true, hollow: false }
             }
-            Kind::Published => CounterSnapshot {
+            Kind::Published => Style {
                 colour: GREY,
                 marker: number + 2,
                 dash: SOLID,
@@ -145,25 +139,18 @@ fn looks(lines: &[Line]) -> Vec<CounterSnapshot> {
             },
             Kind::Predicted => {
                 let dash = PREDICTED[number % PREDICTED.len()];
-                CounterSnapshot {
-                    colour,
-                    marker: number,
-                    dash,
-                    line: true,
-                    markers: false,
-                    hollow: false,
-                }
+                Style { colour, marker: number, dash, line: true, markers: false, hollow: false }
             }
         }
     };
-    lines.iter().enumerate().map(look).collect()
+    lines.iter().enumerate().map(style).collect()
 }
 
 fn draw(
     area: &Area<'_>,
     frame: &Frame,
     line: &Line,
-    look: &CounterSnapshot,
+    style: &Style,
     aside: i32,
 ) -> Result<(), PlotError> {
     let at = |x: f64, y: f64| {
@@ -173,7 +160,7 @@ fn draw(
     let drawable = |dot: &&Dot| dot.x.is_finite() && dot.y.is_finite();
     let dots: Vec<&Dot> = line.dots.iter().filter(drawable).collect();
     let places: Vec<(i32, i32)> = dots.iter().map(|dot| at(dot.x, dot.y)).collect();
-    stroke(area, look, &places)?;
+    stroke(area, style, &places)?;
     for (dot, place) in dots.iter().zip(places) {
         if dot.most > dot.least {
             let ((x, low), (_, high)) = (at(dot.x, dot.least), at(dot.x, dot.most));
@@ -182,22 +169,22 @@ fn draw(
                 [(x - 4, low), (x + 4, low)],
                 [(x - 4, high), (x + 4, high)],
             ] {
-                area.draw(&PathElement::new(ends.to_vec(), look.colour.stroke_width(1)))
+                area.draw(&PathElement::new(ends.to_vec(), style.colour.stroke_width(1)))
                     .map_err(failed)?;
             }
         }
-        if look.markers {
-            marker(area, look, place, look.hollow || dot.hollow)?;
+        if style.markers {
+            marker(area, style, place, style.hollow || dot.hollow)?;
         }
     }
     Ok(())
 }
 
-/// A line through places, with gaps if it has any.
-fn stroke(area: &Area<'_>, look: &CounterSnapshot, places: &[(i32, i32)]) -> Result<(), PlotError> {
-    let style = look.colour.stroke_width(2);
-    let (on, off) = look.dash;
-    for pair in places.windows(2).filter(|_| look.line) {
+/// Draws a line through places, with gaps if its style has any.
+fn stroke(area: &Area<'_>, style: &Style, places: &[(i32, i32)]) -> Result<(), PlotError> {
+    let pen = style.colour.stroke_width(2);
+    let (on, off) = style.dash;
+    for pair in places.windows(2).filter(|_| style.line) {
         let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
         let (dx, dy) = (f64::from(x1 - x0), f64::from(y1 - y0));
         let length = dx.hypot(dy);
@@ -208,7 +195,7 @@ fn stroke(area: &Area<'_>, look: &CounterSnapshot, places: &[(i32, i32)]) -> Res
         };
         for n in 0..(length / period).ceil() as u32 {
             let from = f64::from(n) * period;
-            area.draw(&PathElement::new(vec![at(from), at(from + on)], style)).map_err(failed)?;
+            area.draw(&PathElement::new(vec![at(from), at(from + on)], pen)).map_err(failed)?;
         }
     }
     Ok(())
@@ -216,16 +203,18 @@ fn stroke(area: &Area<'_>, look: &CounterSnapshot, places: &[(i32, i32)]) -> Res
 
 fn marker(
     area: &Area<'_>,
-    look: &CounterSnapshot,
+    style: &Style,
     (x, y): (i32, i32),
     hollow: bool,
 ) -> Result<(), PlotError> {
     let s = SIZE;
-    let outline: Vec<(i32, i32)> = match look.marker % MARKERS {
+    let outline: Vec<(i32, i32)> = match style.marker % MARKERS {
         0 => {
-            let inside = if hollow { WHITE.filled() } else { look.colour.filled() };
+            let inside = if hollow { WHITE.filled() } else { style.colour.filled() };
             area.draw(&Circle::new((x, y), s, inside)).map_err(failed)?;
-            return area.draw(&Circle::new((x, y), s, look.colour.stroke_width(2))).map_err(failed);
+            return area
+                .draw(&Circle::new((x, y), s, style.colour.stroke_width(2)))
+                .map_err(failed);
         }
         1 => vec![(x - s, y - s), (x + s, y - s), (x + s, y + s), (x - s, y + s)],
         2 => vec![(x, y - s - 1), (x + s + 1, y + s), (x - s - 1, y + s)],
@@ -233,10 +222,10 @@ fn marker(
         4 => vec![(x - s - 1, y - s), (x + s + 1, y - s), (x, y + s + 1)],
         _ => vec![(x - s, y - s), (x + s, y - s), (x - s, y + s), (x + s, y + s)],
     };
-    let inside = if hollow { WHITE } else { look.colour };
+    let inside = if hollow { WHITE } else { style.colour };
     area.draw(&Polygon::new(outline.clone(), inside.filled())).map_err(failed)?;
     let closed: Vec<(i32, i32)> = outline.iter().chain(outline.first()).copied().collect();
-    area.draw(&PathElement::new(closed, look.colour.stroke_width(2))).map_err(failed)
+    area.draw(&PathElement::new(closed, style.colour.stroke_width(2))).map_err(failed)
 }
 
 #[cfg(test)]
@@ -273,13 +262,13 @@ mod tests {
         let kinds =
             [vec![Kind::Measured; 8], vec![Kind::Predicted; 4], vec![Kind::Published; 2]].concat();
         let all: Vec<Line> = kinds.into_iter().map(|kind| line("x", kind, &[1.0])).collect();
-        let shape = |look: &CounterSnapshot| {
+        let shape = |style: &Style| {
             (
-                look.markers.then_some((look.marker % MARKERS, look.hollow)),
-                look.line.then_some(look.dash),
+                style.markers.then_some((style.marker % MARKERS, style.hollow)),
+                style.line.then_some(style.dash),
             )
         };
-        let shapes: Vec<_> = looks(&all).iter().map(shape).collect();
+        let shapes: Vec<_> = styles(&all).iter().map(shape).collect();
         for (at, one) in shapes.iter().enumerate() {
             assert!(!shapes[..at].contains(one), "{at} looks like another: {shapes:?}");
         }

@@ -1,8 +1,8 @@
-//! From values to pixels, and where an axis has ticks.
+//! The mapping from values to pixels, and the ticks of an axis.
 
 use super::Axis;
 
-/// Most ticks of an axis whose places are few enough to have one each.
+/// Most places of an axis on which each place has a tick.
 const MOST_PLACES: usize = 12;
 
 /// One direction of a plot.
@@ -55,12 +55,12 @@ impl Scale {
         Scale { from, to, log: axis.log, ticks, labels: axis.labels }
     }
 
-    /// Names for 0, 1, 2, ...; numbers if there are none.
+    /// Sets the names of 0, 1, 2, ...; without names, ticks have numbers.
     pub(super) fn name(&mut self, labels: &'static [&'static str]) {
         self.labels = labels;
     }
 
-    /// How far along the axis a value is: 0 at its beginning, 1 at its end.
+    /// The position of a value along the axis: 0 at its beginning, 1 at its end.
     pub(super) fn share(&self, value: f64) -> f64 {
         let by = |at: f64| if self.log { at.max(f64::MIN_POSITIVE).log10() } else { at };
         (by(value) - by(self.from)) / (by(self.to) - by(self.from))
@@ -88,7 +88,7 @@ fn steps(from: f64, to: f64) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
-/// Powers of ten; where those are few, what is between them, too.
+/// Powers of ten; where those are few, values between them, too.
 fn powers(from: f64, to: f64) -> Vec<f64> {
     let between: &[f64] = if to / from < 300.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);
@@ -96,7 +96,7 @@ fn powers(from: f64, to: f64) -> Vec<f64> {
     all.filter(|tick| (from..=to).contains(tick)).collect()
 }
 
-/// A round number, as short as it is.
+/// A round number in its shortest form.
 fn number(value: f64) -> String {
     let rounded = (value * 1e6).round() / 1e6;
     if rounded.abs() >= 1e6 { format!("{} M", rounded / 1e6) } else { rounded.to_string() }

@@ -21,7 +21,7 @@ pub struct Setting {
 /// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// As results and `--only` call it.
+    /// The name in results and for `--only`.
     pub name: &'static str,
     /// Without it.
     pub off: Setting,

@@ -7,13 +7,14 @@ use serde::Serialize;
 use super::{Args, Run, Tally};
 use crate::statistics::{Summary, digits};
 
-/// The part of what a fair neighbour leaves the innocents that a hostile one must leave them.
+/// The least share of the rate beside a fair neighbour that the innocents must have beside a
+/// hostile one.
 const LEFT: f64 = 0.9;
 
-/// How many times as long as beside a fair neighbour the innocents' frames may take.
+/// Longest time of the innocents' frames, as a multiple of the time beside a fair neighbour.
 const SLOWER: f64 = 2.0;
 
-/// Microseconds below which nobody cares: the clock of a machine that others use, too.
+/// Delays in microseconds that are not judged: a machine that others use, too, is no more precise.
 const NOISE: f64 = 100.0;
 
 /// One case.
@@ -27,15 +28,16 @@ pub struct Row {
     pub fair: &'static str,
     /// Medians beside nobody, beside the fair and beside the hostile neighbour.
     pub medians: [Medians; 3],
-    /// Paced frames that arrive: beside the hostile neighbour, over those beside the fair one.
+    /// Paced frames that arrived beside the hostile neighbour, divided by those beside the fair
+    /// one.
     pub arrived: Option<f64>,
-    /// The same of frames a second at full speed.
+    /// The same ratio of frames a second at full speed.
     pub rate: Option<f64>,
-    /// The same of the 99th percentile of delays.
+    /// The same ratio of the 99th percentile of delays.
     pub p99: Option<f64>,
-    /// Whether the hostile neighbour leaves the innocents what it should.
+    /// Whether the innocents keep their rate and delays beside the hostile neighbour.
     pub isolated: Option<bool>,
-    /// How many of the hostile neighbours could not go on, and why the last one could not.
+    /// The number of hostile neighbours that could not continue, and the reason of the last one.
     pub stopped: Option<String>,
     /// Runs that failed.
     pub failures: Vec<String>,
@@ -48,9 +50,9 @@ pub struct Row {
 pub struct Medians {
     /// The part of the paced frames that arrived.
     pub arrived: f64,
-    /// Microseconds that half of the paced frames took at most.
+    /// Median delay of the paced frames, in microseconds.
     pub p50: f64,
-    /// Microseconds that 99 % of the paced frames took at most.
+    /// 99th percentile of the delay of the paced frames, in microseconds.
     pub p99: f64,
     /// Frames a second at full speed.
     pub rate: f64,

@@ -19,13 +19,13 @@ pub struct Queue<R> {
     pub rx: Pool,
     pub cut: Cut,
     pub mergeable: bool,
-    /// The flow whose turn it is; those of this queue are a number of queues apart.
+    /// The flow of the next frame. Consecutive flows of this queue differ by the number of queues.
     pub flow: u32,
     /// Scratch.
     pub pieces: Vec<Piece>,
-    /// Frames that are worth a publication, if there is no room for a burst.
+    /// The least number of frames that is published, if there is no room for a burst.
     pub worth: usize,
-    /// Buffers so far of a frame that has more of them, and their numbers.
+    /// Buffers so far of a frame that is not complete, and their numbers.
     pub group: Vec<Piece>,
     pub held: Vec<u32>,
 }
@@ -57,7 +57,7 @@ impl<R: DriverRing> Queue<R> {
         })
     }
 
-    /// Brings every page of the buffers into being.
+    /// Touches every page of the buffers, so that it is allocated.
     pub fn touch(&self, memory: &Window) {
         for pool in [&self.tx, &self.rx] {
             for page in (pool.addr(0)..pool.addr(pool.count())).step_by(4096) {
@@ -66,7 +66,7 @@ impl<R: DriverRing> Queue<R> {
         }
     }
 
-    /// Gives the device every free receive buffer that the ring has room for.
+    /// Posts every free receive buffer that the ring has room for.
     #[inline]
     pub fn refill(&mut self) {
         let len = self.rx.buffer_len();
@@ -86,7 +86,7 @@ impl<R: DriverRing> Queue<R> {
         self.driver.rx.publish();
     }
 
-    /// The buffers of a frame that was looked at are free.
+    /// Frees the buffers of a frame that was checked.
     #[inline]
     pub fn release(&mut self) {
         for buffer in &self.held {
@@ -108,8 +108,7 @@ impl<R: DriverRing> Queue<R> {
         Ok(())
     }
 
-    /// Adds a frame whose bytes `write` puts to the address that it is given; false if there is no
-    /// room.
+    /// Adds a frame whose bytes `write` writes to the given address; false if there is no room.
     #[inline]
     pub fn send(&mut self, len: u32, write: impl FnOnce(u64)) -> bool {
         let Some(buffer) = self.tx.next() else { return false };

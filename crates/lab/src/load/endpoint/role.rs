@@ -20,15 +20,15 @@ pub struct Sender {
     pub pace: Pace,
     /// Next number of each flow.
     pub flows: Box<[u32]>,
-    /// Times that there was something to send, and room in the ring.
+    /// Attempts to send for which the ring had room.
     pub bursts: u64,
-    /// Times that there was something to send, and no room.
+    /// Attempts to send for which the ring had no room.
     pub full: u64,
 }
 
 /// The role of a guest.
 pub struct Role {
-    /// Its own number, which gives its addresses.
+    /// The guest's number, from which its addresses are derived.
     pub number: u16,
     /// The other one's.
     pub peer: u16,
@@ -61,7 +61,8 @@ pub fn blame(number: u16, ring: &'static str, error: BadUsed) -> Error {
     Error::Used { guest: number, ring, error }
 }
 
-/// A frame that is not one of the peer's numbered ones; true if it is the peer's announcement.
+/// Handles a frame that is not one of the peer's numbered ones; true if it is the peer's
+/// announcement.
 #[cold]
 fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
     let mut head = [0; 12];
@@ -75,8 +76,8 @@ fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
     false
 }
 
-/// Not as many buffers are there as the header announces, although the back-end published all that
-/// it has.
+/// Handles a frame with fewer buffers than its header announces, although the back-end has
+/// published all that it has.
 #[cold]
 pub fn torn(role: &mut Role, arrived: &Arrived) {
     let fault = Fault::Torn { got: arrived.buffers(), announced: arrived.announced() };
@@ -85,7 +86,7 @@ pub fn torn(role: &mut Role, arrived: &Arrived) {
     }
 }
 
-/// Has a frame checked; true if it was the peer's announcement.
+/// Checks a frame; true if it was the peer's announcement.
 #[inline]
 pub fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) -> bool {
     let ours = role.receiver.as_mut().is_some_and(|receiver| receiver.receive(arrived, now));

@@ -11,10 +11,10 @@ pub enum Fault {
         /// Bytes that every frame has.
         sent: u32,
     },
-    /// Its virtio-net header does not describe it.
+    /// The virtio-net header does not describe the frame.
     #[error("virtio-net header differs at byte {0}")]
     Vnet(usize),
-    /// Buffers that its header announces did not come with it.
+    /// Buffers that the header announces did not come with the frame.
     #[error("{got} buffers instead of {announced}")]
     Torn {
         /// Buffers that came at once.
@@ -22,10 +22,10 @@ pub enum Fault {
         /// The value of `num_buffers`.
         announced: usize,
     },
-    /// Headers are not those of its flow.
+    /// The headers are not those of the flow.
     #[error("headers differ at byte {0}")]
     Headers(usize),
-    /// Number, flow, time or check were changed, or the frame is of another run.
+    /// Number, flow, time or check were changed, or the frame belongs to another run.
     #[error("the tag does not check")]
     Tag,
     /// The payload is not this frame's.

@@ -11,7 +11,7 @@ const UDP: u8 = 17;
 /// The EtherType of ARP.
 pub const ARP: [u8; 2] = [0x08, 0x06];
 
-/// Who sends to whom, as far as frames are concerned.
+/// The sender and the receiver of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
     /// The sender's number.
@@ -112,7 +112,7 @@ pub fn announcement(number: u16) -> [u8; 60] {
     bytes
 }
 
-/// Whether these are the first bytes of somebody's multicast: not ours, and not checked.
+/// Whether these are the first bytes of a multicast frame, which the generator does not check.
 pub fn is_multicast(head: &[u8]) -> bool {
     head.first().is_some_and(|byte| byte & 1 != 0)
 }

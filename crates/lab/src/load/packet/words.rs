@@ -1,4 +1,4 @@
-//! Where payload words stand in a frame.
+//! Places of payload words in a frame.
 
 /// Places and lengths of payload words, in ascending order.
 #[derive(Clone, Debug)]
