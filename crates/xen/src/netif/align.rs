@@ -1,4 +1,4 @@
-//! Where in a receiver's pages bytes begin, so that copies are aligned.
+//! The place in a receiver's pages where bytes begin, so that copies are aligned.
 //!
 //! A copy takes the fewest steps when both of its ends have the same offset in their cache lines.
 //! The offset of a sender's bytes is given. A receiver is told where in its page the bytes begin,
@@ -12,18 +12,18 @@ use crate::netif::slots::{PAGES, Sizes};
 /// Bytes of a cache line.
 const LINE: u32 = 64;
 
-/// For each page of a frame, where its bytes begin.
+/// The place where bytes begin in each page of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shifts([u8; PAGES]);
 
 impl Shifts {
-    /// For a frame laid out in `sizes`, of which the first `head` bytes are private, and the others
-    /// lie in `pieces`: where each begins, in bytes from the start of any cache line, and how
-    /// long it is.
+    /// The shifts of a frame laid out in `sizes`. Its first `head` bytes are private, and the
+    /// others lie in `pieces`: for each, its offset from the start of a cache line, and its length,
+    /// both in bytes.
     #[inline]
     pub fn of(sizes: &Sizes, head: u32, pieces: impl IntoIterator<Item = (u32, u32)>) -> Self {
         let (mut shifts, mut longest) = (Shifts::default(), [0; PAGES]);
-        // The page that is being filled, and how far it is.
+        // The page that is being filled, and the bytes in it so far.
         let (mut page, mut at) = (0, head);
         for (start, len) in pieces {
             let (mut from, mut left) = (start, len);
@@ -56,7 +56,7 @@ impl Shifts {
         self
     }
 
-    /// Where the bytes of page number `page` begin.
+    /// The offset at which bytes begin in page number `page`.
     #[inline]
     pub fn page(&self, page: usize) -> u16 {
         self.0.get(page).copied().unwrap_or_default().into()
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_longest_copy_into_a_page_is_aligned() {
-        // Linux' frames begin 66 bytes into a page: what follows 128 private bytes lies at 194.
+        // Linux' frames begin 66 bytes into a page: the bytes after 128 private ones begin at 194.
         assert_eq!(shifts(128, &[(194, 1386)]), [(1514, 2)]);
         assert_eq!(shifts(128, &[(194, 20), (7, 1366)]), [(1514, (7 + 64 - (148 % 64)) as u16)]);
         assert_eq!(shifts(60, &[]), [(60, 0)]);

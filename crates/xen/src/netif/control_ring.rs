@@ -20,7 +20,7 @@ use crate::netif::fault::Fault;
 use crate::netif::hash_control::{CtrlSlot, HashControl};
 use crate::netif::static_grants::{GrantedLists, StaticGrants};
 
-/// Messages that may come in a burst: many times what setting up takes.
+/// Messages that may come in a burst: many times as many as the setup of a frontend needs.
 const BURST: u32 = 1024;
 
 /// Pages to be mapped or unmapped that cost as much as a message.
@@ -37,7 +37,7 @@ pub struct ControlRing {
     static_grants: StaticGrants,
     domain: DomId,
     engine: Arc<dyn Engine>,
-    /// When all messages so far would have come at the allowed rate.
+    /// The time at which all messages so far would have come at the allowed rate.
     charged_until: Instant,
 }
 
@@ -81,13 +81,13 @@ impl ControlRing {
         &self.static_grants
     }
 
-    /// Whether a response waits until bursts are over.
+    /// Whether a response waits for the end of bursts.
     pub fn is_waiting(&self) -> bool {
         self.static_grants.is_unmap_pending()
     }
 
-    /// Executes the messages that have come, one ring of them at most, and returns how many. Their
-    /// responses are seen with [`publish`](Self::publish).
+    /// Executes the messages in the ring, one ringful at most, and returns their number.
+    /// [`publish`](Self::publish) makes the responses visible.
     ///
     /// # Errors
     /// When the frontend breaks the rules.
@@ -110,13 +110,13 @@ impl ControlRing {
             };
         }
         if signalled && count == 0 && (waited || !self.is_waiting()) {
-            // A signal without a message costs as much.
+            // A signal without a message is charged like a message.
             self.charge(now, 1)?;
         }
         Ok(count)
     }
 
-    /// Publishes responses. True when there are more messages already, which no signal will
+    /// Publishes responses. True when the ring holds more messages already, which no signal will
     /// announce.
     ///
     /// # Errors
@@ -128,8 +128,8 @@ impl ControlRing {
         Ok(self.ring.arm()? > 0 && !self.is_waiting())
     }
 
-    /// Responds to the message that waits for bursts to be over, if they are. Returns how many
-    /// responses that are.
+    /// Responds to the message that waits for the end of bursts, if they have ended. Returns the
+    /// number of responses.
     fn finish_unmap(&mut self) -> u32 {
         match self.static_grants.finish_unmap() {
             Some(response) => {
@@ -158,7 +158,7 @@ impl ControlRing {
     }
 }
 
-/// Pages that the frontend grants for the parameters of messages.
+/// Pages that the frontend grants for parameters of messages.
 struct ParameterPages<'a> {
     domain: DomId,
     engine: &'a dyn Engine,

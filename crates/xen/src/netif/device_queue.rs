@@ -1,6 +1,6 @@
-//! A vif's device queue: an Rx ring that a device fills. What the device receives for the vif's
-//! address it writes straight into pages that the frontend granted for that; from here the frontend
-//! only learns in which page each frame is.
+//! A vif's device queue: an Rx ring that a device fills. The device writes frames for the vif's
+//! address directly into pages that the frontend granted for them; this module only tells the
+//! frontend in which page each frame is.
 //!
 //! The frontend asks for one by keys of its own, in `device-queue` below its directory:
 //!
@@ -11,13 +11,13 @@
 //! | `pages` | how many pages there are to receive into, 1 to 256 |
 //! | `pages-ref` | a page that lists their grants: numbers of four bytes |
 //!
-//! All these pages are mapped as long as the device may write into them: so each is one that was
-//! granted to us for writing, and a frontend that takes a grant back finds it in use until then. A
-//! request names a page twice, by its place in the list (`id`) and by its grant, and lends it to
-//! the device; one that names no page of the list, or one that is posted already, breaks the rules.
-//! Responses come in the order in which frames do, not in that of requests: the page is the one
-//! that `id` says, and `offset` where in it the frame begins. Checksums are as they came off the
-//! wire, and nothing is known of them.
+//! All these pages are mapped as long as the device may write into them. So each was granted to
+//! this domain for writing, and a frontend that revokes a grant finds it in use until then. A
+//! request posts a page to the device and names it twice, by its place in the list (`id`) and by
+//! its grant. A request that names no page of the list, or one that is posted already, is a
+//! violation. Responses come in the order of frames, not of requests: `id` says which page a frame
+//! is in, and `offset` where the frame begins there. Checksums are those of the wire, and are not
+//! verified.
 
 use std::any::Any;
 use std::error::Error;
@@ -39,18 +39,18 @@ use crate::netif::fault::Fault;
 use crate::netif::slots::{self, RxSlot};
 use crate::xenbus::{self, KeyError};
 
-/// Most pages to receive into.
+/// Most pages of a device queue.
 pub const PAGES: u32 = BackRing::<2>::SIZE;
 
-/// In the backend's directory: that there is a device which gives queues.
+/// Key in the backend's directory: there is a device that gives queues.
 pub const FEATURE_KEY: &str = "feature-device-queue";
-/// In the backend's directory: which queue it is; or why there is none.
+/// Key in the backend's directory: the description of the queue, or the reason why there is none.
 pub const STATUS_KEY: &str = "device-queue";
 
 /// A device that gives receive queues of its own to single stations.
 pub trait Uplink: Debug + Send + Sync {
-    /// Gives a queue to the station with address `mac`: frames for it are written into the first
-    /// `count` of `pages`, which lie at address 0, as they are posted.
+    /// Gives a queue to the station with address `mac`. Frames for that address are written into
+    /// those of the first `count` of `pages`, which lie at address 0, that are posted.
     ///
     /// # Errors
     /// Why not, in words.
@@ -62,8 +62,8 @@ pub trait Uplink: Debug + Send + Sync {
     ) -> Result<Box<dyn UplinkQueue>, Box<dyn Error + Send + Sync>>;
 }
 
-/// A queue that was given. It is given back with this, and nothing is written into any page from
-/// then on.
+/// A queue that a device gives. Dropping the value returns the queue; from then on the device
+/// writes into none of the pages.
 pub trait UplinkQueue: Send {
     /// The receiver.
     fn receiver(&self) -> &Receiver;
@@ -80,14 +80,15 @@ pub struct DeviceQueueKeys {
     pub ring: GrantRef,
     /// Its event channel.
     pub port: RemotePort,
-    /// The page that lists those to receive into.
+    /// The page with the list of pages to receive into.
     pub list: GrantRef,
-    /// How many there are, 1 to [`PAGES`].
+    /// The number of pages to receive into, 1 to [`PAGES`].
     pub pages: u32,
 }
 
 impl DeviceQueueKeys {
-    /// Reads what the frontend with directory `path` asks for; `None`: nothing.
+    /// Reads the request of the frontend with directory `path`; `None`: no device queue is
+    /// requested.
     ///
     /// # Errors
     /// The problem with the keys.
@@ -139,7 +140,7 @@ pub struct DeviceQueueParts {
     pub ring: Arc<Memory>,
     /// Its event channel.
     pub channel: Box<dyn Channel>,
-    /// The device's queue, that writes into the pages of these grants.
+    /// The device's queue, which writes into the pages of these grants.
     pub uplink_queue: Box<dyn UplinkQueue>,
     /// The grants.
     pub pages: Vec<GrantRef>,
@@ -164,7 +165,7 @@ struct Page {
 }
 
 impl DeviceRxQueue {
-    /// Takes up the ring where it stands.
+    /// Continues the ring from its present indices.
     ///
     /// # Errors
     /// When the indices of the ring contradict each other.
@@ -190,7 +191,7 @@ impl DeviceRxQueue {
         }
     }
 
-    /// Lends the device all pages that the frontend has posted.
+    /// Posts to the device all pages that the frontend has posted.
     fn post_pages(&mut self) -> Result<(), QueueError> {
         let receiver = self.uplink_queue.receiver_mut();
         while self.rx.ready(1)? > 0 {
@@ -200,7 +201,7 @@ impl DeviceRxQueue {
             let page =
                 page.filter(|page| page.grant.0 == slots::rx_reference(request) && !page.posted);
             let page = page.ok_or(QueueError::Device(Fault::NotDevicePage.name()))?;
-            // There is room for as many as there are pages.
+            // The device's ring has room for all pages.
             if !receiver.fill.push(u64::from(id) * xdp::PAGE)? {
                 break;
             }
@@ -210,7 +211,7 @@ impl DeviceRxQueue {
         Ok(receiver.publish()?)
     }
 
-    /// Answers for up to a burst of frames that came.
+    /// Writes responses for the frames that came, up to a burst.
     fn collect(&mut self) -> Result<(), QueueError> {
         let frames = &mut self.uplink_queue.receiver_mut().frames;
         let (mut count, mut bytes) = (0, 0);
@@ -230,7 +231,8 @@ impl DeviceRxQueue {
     }
 }
 
-/// The response that says where a frame is. `None`: it is in no page that was posted.
+/// The response that names the page and the offset of a frame. `None`: the frame is in no page that
+/// was posted.
 fn answer(pages: &mut [Page], frame: Descriptor) -> Option<RxSlot> {
     let (id, offset) = (frame.addr / xdp::PAGE, frame.addr % xdp::PAGE);
     let page = pages.get_mut(usize::try_from(id).ok()?)?;
@@ -257,7 +259,7 @@ impl QueuePair for DeviceRxQueue {
         Ok(())
     }
 
-    /// Its ring is the device's alone.
+    /// Only the device puts frames into this ring.
     fn put(&mut self, _: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, QueueError> {
         Ok(Put::Refused)
     }
@@ -272,8 +274,8 @@ impl QueuePair for DeviceRxQueue {
 
     fn arm(&mut self, _: bool) -> Result<bool, QueueError> {
         self.channel.take();
-        // While the device has most pages, the others may come together; with its next frame there
-        // is a look for them, too.
+        // While the device has most pages, further ones may wait: they are looked for when its next
+        // frame comes.
         let half = (self.pages.len() as u32).div_ceil(2);
         let wanted = if self.rx.taken() < half { 1 } else { half };
         let posted = self.rx.arm_for(wanted)? >= wanted;
@@ -313,7 +315,8 @@ impl Coalescing for DeviceRxQueue {
     fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
         let told = match self.rx.publish() {
             None => Notified::Nothing,
-            // It is to post more before anything can come, however few have come.
+            // The frontend must post pages before anything can come, so it is signalled even for
+            // few frames.
             Some(true) if self.rx.taken() == 0 => {
                 self.interrupt()?;
                 Notified::Sent

@@ -11,7 +11,7 @@ use super::vif::Vif;
 use crate::xenbus::driver::Wake;
 use crate::xenbus::{Driver, Node};
 
-/// How often it is checked, at least, whether frontends take what comes.
+/// Longest interval between checks whether frontends take frames.
 const CHECK_PERIOD: Duration = Duration::from_secs(2);
 
 impl Driver for Netback {

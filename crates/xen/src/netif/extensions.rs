@@ -10,7 +10,7 @@ pub struct Extensions {
     /// `range-grants`: the frontend grants the bytes of each frame that it sends, and nothing
     /// else.
     pub ranges: bool,
-    /// `guest-copy`: the frontend has its hypervisor copy what it receives, out of grants that are
+    /// `guest-copy`: the frontend has its hypervisor copy received frames, out of grants that are
     /// passed on to it.
     pub guest_copy: bool,
 }
@@ -42,7 +42,7 @@ impl Extensions {
         self.write(nodes, &format!("{path}/feature"))
     }
 
-    /// Reads which are offered.
+    /// Reads the offered extensions.
     ///
     /// # Errors
     /// The store's error.
@@ -58,7 +58,7 @@ impl Extensions {
         self.write(nodes, &format!("{path}/request"))
     }
 
-    /// Reads which are asked for.
+    /// Reads the requested extensions.
     ///
     /// # Errors
     /// The store's error.

@@ -26,7 +26,7 @@ pub use ring::GrantedRing;
 pub use sender::Sender;
 pub use static_grants::StaticGrants;
 
-/// A ring that frames come from.
+/// A ring from which frames are taken.
 pub trait FrameSource {
     /// Takes the next frame; false when there is none. Its pages are not posted again before
     /// [`post`](Self::post).

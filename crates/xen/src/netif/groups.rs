@@ -12,7 +12,7 @@ const MOST: usize = 64;
 /// A vif's list.
 #[derive(Debug, Default)]
 pub struct Groups {
-    /// Whether only these are wanted.
+    /// Whether the frontend receives only these groups.
     only: AtomicBool,
     /// Changes with the list.
     version: AtomicU64,
@@ -27,12 +27,12 @@ pub struct View {
 }
 
 impl Groups {
-    /// Whether only groups of the list are wanted from now on.
+    /// Sets whether the frontend receives only groups of the list from now on.
     pub fn set_only(&self, only: bool) {
         self.only.store(only, Ordering::Relaxed);
     }
 
-    /// A group is wanted, or not any more. False: there is no room for it, there are [`MOST`]
+    /// Adds or removes a group. False: there is no room, because the list has [`MOST`] groups
     /// already.
     pub fn set(&self, group: Mac, join: bool) -> bool {
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,7 +46,8 @@ impl Groups {
         true
     }
 
-    /// Whether a frame for `dst`, a group, is wanted. Takes a lock only when the list has changed.
+    /// Whether the frontend receives frames for the group `dst`. Takes a lock only when the list
+    /// has changed.
     pub fn receives(&self, view: &mut View, dst: Mac) -> bool {
         if !self.only.load(Ordering::Relaxed) || dst.is_broadcast() {
             return true;

@@ -1,20 +1,20 @@
-//! Frames that their receiver fetches: how they are laid out in the slots of an Rx ring. A private
-//! extension of netif.h, in force only where `feature-guest-copy` was offered and
-//! `request-guest-copy` asked for.
+//! The layout in the slots of an Rx ring of frames that their receiver fetches. A private extension
+//! of netif.h, in force only where `feature-guest-copy` was offered and `request-guest-copy` was
+//! set.
 //!
-//! In the response of each slot of such a frame that holds data, `offset` says how many bytes are
-//! there already, from the start of the page on, and the status, as ever, how many there are in
-//! all. What is missing of them is to be copied behind the former out of one grant of the backend's
-//! domain. The first response is followed by one slot of extra info, of type [`extra::FETCH`], for
-//! each slot of which bytes are missing, in their order:
+//! In the response of each slot that holds data of such a frame, `offset` is the number of bytes
+//! that are there already, from the start of the page on, and the status is the number of all
+//! bytes, as in other frames. The missing bytes are to be copied behind the others, out of one
+//! grant of the backend's domain. The first response is followed by one slot of extra info, of type
+//! [`extra::FETCH`], for each slot with missing bytes, in their order:
 //!
 //! ```text
 //! struct { uint8_t type, flags; uint16_t offset; uint32_t gref; }
 //! ```
 //!
-//! The bytes begin at `offset` of what is granted under `gref`; how many there are follows from the
-//! slot. They may be fetched until a request lies in the frame's last slot again. So the frontend
-//! has to keep the ring full: a request in a slot says that what was there before is done with.
+//! The bytes begin at `offset` in the grant `gref`, and their number follows from the slot. They
+//! may be fetched until a request lies in the frame's last slot again. So the frontend has to keep
+//! the ring full: a request in a slot says that the frontend has finished with the slot's frame.
 
 use hypervisor::{GrantRef, Granted, PAGE};
 
@@ -24,13 +24,13 @@ use crate::netif::slots::{Layout, PAGES, RxSlot, Sizes, extra, flag};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Page {
     size: u16,
-    /// How many of the bytes are copied for the receiver.
+    /// Number of bytes that are copied for the receiver.
     there: u16,
     /// Where the others are.
     from: Option<Granted>,
 }
 
-/// Which bytes of a frame go to which page.
+/// The assignment of a frame's bytes to pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchPlan {
     pages: [Page; PAGES],
@@ -38,8 +38,8 @@ pub struct FetchPlan {
 }
 
 impl FetchPlan {
-    /// For a frame whose first `head` bytes are copied, and whose others lie in granted pieces.
-    /// `None`: in too many.
+    /// The plan for a frame whose first `head` bytes are copied, and whose other bytes lie in
+    /// granted pieces. `None`: there are too many pieces.
     pub fn of(head: u32, pieces: impl Iterator<Item = (Granted, u16)>) -> Option<FetchPlan> {
         let head = u16::try_from(head).ok().filter(|head| usize::from(*head) <= PAGE)?;
         let mut plan = FetchPlan { pages: [Page::default(); PAGES], count: 1 };
@@ -70,23 +70,23 @@ impl FetchPlan {
         self.pages().iter().filter_map(|page| page.from)
     }
 
-    /// How many bytes go to each page.
+    /// The number of bytes in each page.
     pub fn sizes(&self) -> Option<Sizes> {
         Sizes::given(self.pages().iter().map(|page| page.size))
     }
 }
 
-/// A frame in its slots: first that with its first bytes, then extra info, then the rest.
+/// A frame in its slots: the slot with its first bytes, then extra info, then the other slots.
 #[derive(Clone, Debug)]
 pub struct Slots<'a> {
     plan: &'a FetchPlan,
     layout: &'a Layout,
-    /// Slots of what is to be fetched.
+    /// Slots with bytes to fetch.
     fetched: u32,
 }
 
 impl<'a> Slots<'a> {
-    /// For a frame of which something is to be fetched, with that layout of the plan's sizes.
+    /// The slots of a frame with bytes to fetch, for this layout of the plan's sizes.
     pub fn of(plan: &'a FetchPlan, layout: &'a Layout) -> Slots<'a> {
         Slots { plan, layout, fetched: plan.fetched().count() as u32 }
     }
@@ -96,15 +96,15 @@ impl<'a> Slots<'a> {
         self.layout.slots() + self.fetched
     }
 
-    /// The response in slot number `n`, whose request was `request`. `pass` says under which
-    /// reference a grant is passed on; it is asked once for each.
+    /// The response in slot number `n`, whose request was `request`. `pass` returns the reference
+    /// under which a grant is passed on, and is called once for each grant.
     pub fn response(
         &self,
         n: u32,
         request: RxSlot,
         pass: impl FnOnce(Granted) -> GrantRef,
     ) -> RxSlot {
-        // Before those to be fetched come the first slot and what else there is of extra info.
+        // The slots to be fetched come after the first slot and other extra info.
         let before = self.layout.slots() - self.layout.pages() + 1;
         if let Some(k) = n.checked_sub(before).filter(|k| *k < self.fetched) {
             let more = if k + 1 < self.fetched { extra::MORE } else { 0 };

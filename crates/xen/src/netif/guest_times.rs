@@ -1,10 +1,10 @@
-//! Where a guest's time goes for the frames that it receives, as the guest tells its backend through
-//! the store. A private extension of netif.h.
+//! The times that a guest spends on the frames that it receives, which it reports to its backend
+//! through the store. A private extension of netif.h.
 //!
-//! A backend that requests it writes a number under [`KEY`] in its own directory; zero, or no key,
-//! ends that. A guest that can tell has a value under the same key in its directory: the last number
-//! of the backend's, and what it has counted so far. A stock frontend ignores the key, and the
-//! backend does not wait for one.
+//! A backend that requests the times writes a number under [`KEY`] in its own directory; zero, or
+//! no key, ends the request. A guest that supports this has a value under the same key in its
+//! directory: the last number of the backend, and the times so far. A stock frontend ignores the
+//! key, and the backend does not wait for one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,22 +22,22 @@ pub const KEY: &str = "ringmain/profile";
 /// The times that a guest has counted while its backend requested it. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestTimes {
-    /// Frames that it received.
+    /// Frames that the guest received.
     pub frames: u64,
     /// Bytes of those frames.
     pub bytes: u64,
     /// Bursts in which they came.
     pub bursts: u64,
-    /// Taking frames from its rings.
+    /// Taking frames from the rings.
     #[serde(rename = "ring_ns")]
     pub ring: u64,
-    /// Handing them to its kernel, with all that the kernel does at once.
+    /// Handing frames to the guest's kernel, with all that the kernel does at once.
     #[serde(rename = "kernel_ns")]
     pub kernel: u64,
     /// Posting buffers, signalling the backend, asking to be signalled.
     #[serde(rename = "signal_ns")]
     pub signal: u64,
-    /// Everything for what it sends.
+    /// All work for frames that the guest sends.
     #[serde(rename = "send_ns")]
     pub send: u64,
 }
@@ -98,8 +98,8 @@ pub struct Answers {
 }
 
 impl Service {
-    /// Requests from all guests what they have counted up to now, and to go on counting; with number
-    /// zero, to stop. Does not wait for them: see [`answers`](Self::answers).
+    /// Requests from all guests their times up to now, and to continue counting; with number zero,
+    /// to stop. Does not wait for them: see [`answers`](Self::answers).
     pub fn request_times(&self, number: u64) {
         let nodes = self.nodes();
         for vif in self.vifs() {

@@ -1,5 +1,5 @@
-//! Messages of the control ring about receive-side hashing (netif.h, "Control requests"): how a
-//! frontend has its frames distributed over its queues.
+//! Messages of the control ring about receive-side hashing (netif.h, "Control requests"), by which
+//! a frontend distributes its frames over its queues.
 //!
 //! Pure but for reading the frontend's pages, which the caller does. Their content is copied first
 //! and checked then, so that a frontend that rewrites it meanwhile gains nothing (XSA-155, XSA-270).
@@ -32,7 +32,7 @@ pub(crate) mod ctrl_type {
     pub const DEL_GREF_MAPPING: u16 = 10;
 }
 
-/// Why a message was refused: `XEN_NETIF_CTRL_STATUS_`.
+/// The reason why a message was refused: `XEN_NETIF_CTRL_STATUS_`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CtrlError {
@@ -40,7 +40,7 @@ pub enum CtrlError {
     NotSupported = 1,
     /// A parameter is out of range, or a page is not granted.
     InvalidParameter = 2,
-    /// More than there is room for.
+    /// The content does not fit.
     BufferOverflow = 3,
 }
 
@@ -58,7 +58,7 @@ pub struct HashControl {
 }
 
 impl HashControl {
-    /// No settings, for a vif with so many queues.
+    /// No settings, for a vif with `queues` queues.
     pub fn new(queues: u16) -> Self {
         HashControl { queues, algorithm: NONE, kinds: 0, key: Vec::new(), mapping: Vec::new() }
     }
@@ -70,8 +70,8 @@ impl HashControl {
         format!("{} {} key={key} mapping={}", self.algorithm, self.kinds, mapping.join(","))
     }
 
-    /// Settings that were [saved](Self::save) of a vif with so many queues. `None` when the text is
-    /// not valid.
+    /// Settings of a vif with `queues` queues that were [saved](Self::save). `None` when the text
+    /// is not valid.
     pub fn restore(queues: u16, text: &str) -> Option<Self> {
         let mut parts = text.split(' ');
         let mut number = || parts.next()?.parse::<u32>().ok();
@@ -93,8 +93,8 @@ impl HashControl {
         possible.then_some(HashControl { queues, algorithm, kinds, key, mapping })
     }
 
-    /// Executes a message, and returns the response. `read` copies so many bytes from the start of
-    /// the page that a reference names.
+    /// Executes a message, and returns the response. `read` copies a number of bytes from the start
+    /// of the page that a reference names.
     pub fn answer(
         &mut self,
         request: CtrlSlot,
@@ -184,7 +184,7 @@ impl HashControl {
         Ok(())
     }
 
-    /// Which queue each frame is for. `None`: the backend is free to choose.
+    /// The choice of a queue for each frame. `None`: the backend is free to choose.
     pub fn selector(&self) -> Option<Arc<dyn QueueSelector>> {
         if self.algorithm != TOEPLITZ || self.kinds == 0 {
             return None;
@@ -209,7 +209,7 @@ struct HashSelector {
 }
 
 impl QueueSelector for HashSelector {
-    /// A frame without a hash goes where a hash of zero would, as with Linux' backend.
+    /// A frame without a hash goes to the queue of hash zero, as with Linux' backend.
     fn queue(&self, headers: &Headers, head: &[u8]) -> u16 {
         let hash = self.toeplitz.of_frame(self.kinds, headers, head).unwrap_or(0);
         let modulo = |n: usize| (u64::from(hash) % n.max(1) as u64) as usize;

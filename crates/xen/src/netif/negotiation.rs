@@ -1,8 +1,8 @@
 //! Negotiation between the two ends of a vif, by keys in the store (netif.h, "Feature
 //! negotiation").
 //!
-//! All keys of the frontend are read once and checked as a whole. What it writes later counts only
-//! for its next connection; a change while it is connected ends the connection.
+//! All keys of the frontend are read once and checked as a whole. Keys that it writes later count
+//! only for its next connection; a change while it is connected ends the connection.
 
 use hypervisor::{GrantRef, Nodes, RemotePort, StoreError};
 use thiserror::Error;
@@ -46,7 +46,7 @@ impl BackendFeatures {
     }
 }
 
-/// Why the keys of a frontend are not accepted.
+/// The reason why the keys of a frontend are not accepted.
 #[derive(Debug, Error)]
 pub enum NegotiationError {
     /// A key is missing or not valid, whatever the class of the device.

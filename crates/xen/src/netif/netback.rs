@@ -26,10 +26,9 @@ pub struct Netback {
     pub transitive_grants: Option<Arc<dyn TransitiveGrants>>,
     /// Queues that a vif may have.
     pub queues: u16,
-    /// How long a frontend may go without posting buffers while frames for it come, before it
-    /// counts as stalled.
+    /// Longest time without posted buffers, while frames come, before a frontend counts as stalled.
     pub stall: Duration,
-    /// How vifs are served, where there is a choice.
+    /// The options of serving vifs.
     pub options: PortOptions,
     /// Pages of all vifs that may stay mapped.
     pub budget: Arc<PageBudget>,
@@ -74,7 +73,7 @@ impl Netback {
         Arc::clone(&self.restrictions.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Removes a port, but not what was counted on it.
+    /// Removes a port, but keeps its counters.
     pub(super) fn remove_port(&self, port: PortId) {
         // An observer that holds this lock finds each counter either with the port or here.
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Ways in which vifs can be served that are a matter of choice. All of them are off by default.
+//! Options of serving vifs. All of them are off by default.
 
 use std::time::Duration;
 
@@ -9,26 +9,25 @@ use network::restrictions::RestrictionsTemplate;
 /// The options of a service's vifs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortOptions {
-    /// How long their receive interrupts wait.
+    /// Limits of the delay of receive interrupts.
     pub coalescing: Option<CoalescingLimits>,
-    /// How workers wait for their frames; `None`: as they do for others.
+    /// The polling policy for frames of the vifs; `None`: that of other ports.
     pub policy: Option<PollingPolicy>,
-    /// How many pages of each may stay mapped, because its frontend says that they come back.
+    /// Most pages of a vif that stay mapped, of those that its frontend announces as static.
     pub cache: u16,
     /// Whether frames begin where copies into the receiver's pages are aligned.
     pub align: bool,
 }
 
-/// How vifs are to be served.
+/// The configuration of a service for vifs.
 #[derive(Clone, Debug, Default)]
 pub struct ServiceConfig {
     /// Queues that a vif may have.
     pub queues: u16,
-    /// How long a frontend may go without posting buffers while frames for it come, before it
-    /// counts as stalled.
+    /// Longest time without posted buffers, while frames come, before a frontend counts as stalled.
     pub stall: Duration,
-    /// How vifs are served, where there is a choice.
+    /// The options of serving vifs.
     pub options: PortOptions,
-    /// Restrictions of each vif. Settings of its own come on top (see `Settings`).
+    /// Restrictions of each vif. Settings of its own apply besides (see `Settings`).
     pub restrictions: RestrictionsTemplate,
 }

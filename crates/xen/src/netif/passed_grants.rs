@@ -1,7 +1,7 @@
 //! Frames whose bytes stay with their sender until the frontend has copied them: the transitive
-//! grants (`GTF_transitive`) that they are passed on by, and the slots that name those.
+//! grants (`GTF_transitive`) by which they are passed, and the slots that name these grants.
 //!
-//! A frontend could keep frames for ever: the caller revokes them all after a time. Until the
+//! A frontend could keep frames for ever, so the caller revokes all grants after a time. Until the
 //! hypervisor says that a grant is not in use, its reference is not used again.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ const REFERENCES: usize = BackRing::<2>::SIZE as usize / 2;
 /// A frame that is outstanding.
 #[derive(Clone, Copy, Debug)]
 struct PassedFrame {
-    /// The index after its last slot.
+    /// The index after the frame's last slot.
     end: u32,
     references: usize,
 }
@@ -30,9 +30,10 @@ pub struct PassedGrants {
     free: Vec<GrantRef>,
     /// Oldest first.
     open: VecDeque<PassedFrame>,
-    /// Their references, in the same order; after them those of the frame that is being passed.
+    /// The references of these frames, in the same order, and after them those of the frame that is
+    /// being passed.
     used: VecDeque<GrantRef>,
-    /// The number of the latter.
+    /// The number of references of the frame that is being passed.
     begun: usize,
 }
 
@@ -61,7 +62,7 @@ impl PassedGrants {
         Ok(passed_grants)
     }
 
-    /// Whether so many more pieces can be passed.
+    /// Whether `pieces` more pieces can be passed.
     pub fn has_room(&self, pieces: usize) -> bool {
         self.free.len() >= pieces
     }
@@ -75,13 +76,13 @@ impl PassedGrants {
         reference
     }
 
-    /// The pieces that were passed last are a frame, whose slots end before index `end`.
+    /// Declares the pieces that were passed last a frame, whose slots end before index `end`.
     pub fn close(&mut self, end: u32) {
         self.open.push_back(PassedFrame { end, references: std::mem::take(&mut self.begun) });
     }
 
-    /// Releases the frames whose slots hold requests again, now that requests up to index `posted` are
-    /// there. Returns how many, oldest first.
+    /// Releases the frames whose slots hold requests again, now that requests up to index `posted`
+    /// are published. Returns their number; the oldest are released first.
     pub fn released(&mut self, posted: u32) -> usize {
         // A request lies in a slot again when it is a whole ring further on.
         let size = BackRing::<2>::SIZE;
@@ -90,7 +91,7 @@ impl PassedGrants {
         })
     }
 
-    /// Revokes all grants. Returns how many frames, oldest first, are not in use any more.
+    /// Revokes all grants. Returns how many of the oldest frames are not in use any more.
     pub fn revoke(&mut self) -> usize {
         for reference in &self.used {
             self.transitive_grants.end_access(*reference);
@@ -101,7 +102,7 @@ impl PassedGrants {
     fn release_while(&mut self, is_over: impl Fn(&PassedFrame) -> bool) -> usize {
         let mut count = 0;
         while let Some(frame) = self.open.front().copied().filter(&is_over) {
-            // It may still be being copied, whatever the ring says.
+            // The frame may still be being copied, whatever the ring says.
             if !self
                 .used
                 .iter()

@@ -1,5 +1,5 @@
-//! A queue of a vif as the datapath sees it: a Tx ring and an Rx ring, their event channels, and
-//! nothing mapped of the frontend but the rings.
+//! A queue of a vif as the datapath sees it: a Tx ring and an Rx ring, and their event channels.
+//! Only the rings are mapped of the frontend's memory.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub struct VifShared {
     pub align: bool,
     /// Passes grants on to it, if it copies frames itself (`feature-guest-copy`).
     pub transitive_grants: Option<Arc<dyn TransitiveGrants>>,
-    /// Nothing is taken out of its Tx rings for the moment.
+    /// The vif is paused: nothing is taken out of its Tx rings.
     pub paused: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ pub struct VifShared {
 pub struct QueueStats {
     /// Frames put.
     pub put: Counter,
-    /// Times that there was no room for a frame.
+    /// Frames that found no room.
     pub full: Counter,
     /// Copies whose page was mapped by static grants, while the queue had any.
     pub hits: Counter,
@@ -74,11 +74,11 @@ pub struct QueueParts {
     pub rx_channel: Option<Box<dyn Channel>>,
     /// State shared with the vif's other queues.
     pub vif: Arc<VifShared>,
-    /// Where its receiving is noted.
+    /// The counters of the queue.
     pub stats: Arc<QueueStats>,
-    /// Pages of it that stay mapped, if any may.
+    /// Pages of the frontend that stay mapped, if the options allow any.
     pub mapped_pages: Option<Arc<MappedPages>>,
-    /// Somebody else served the rings before, and may have been stopped anywhere.
+    /// Another daemon served the rings before, and may have been stopped at any point.
     pub resumed: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct QueueParts {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     slots: u32,
-    /// Whether it is a frame in the datapath's eyes.
+    /// Whether the datapath counts the packet as a frame.
     frame: bool,
 }
 
@@ -106,13 +106,13 @@ pub struct Queue {
     /// The packet that is being read.
     pieces: Vec<Piece>,
     answers: Vec<TxSlot>,
-    /// Nothing is fetched until then, as the vif is paused.
+    /// The time until which nothing is fetched, because the vif is paused.
     paused_until: Option<Instant>,
-    /// Slots that the last frame needs which found no room.
+    /// Slots needed by the last frame that found no room.
     slots_needed: u32,
     view: View,
     mapped_pages: Option<Arc<MappedPages>>,
-    /// The mapped pages as they were when the burst began that is being put.
+    /// The mapped pages at the beginning of the burst that is being put.
     rx_pages: Option<Arc<Pages>>,
     /// Look-ups of mapped pages: Tx, Rx.
     seen: [LookupHint; 2],
@@ -121,15 +121,15 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Takes up the rings where they stand, and signals the frontend: a signal of another daemon's
-    /// may have been lost with that.
+    /// Continues the rings from their present indices, and signals the frontend: a signal of an
+    /// earlier daemon may have been lost with it.
     ///
     /// # Errors
     /// When the indices of a ring contradict each other.
     pub fn new(parts: QueueParts) -> Result<Self, Violation> {
         let FrontendFeatures { sg, gso_v4, gso_v6, csum_v4, csum_v6, .. } = parts.vif.features;
-        // Blank checksums are taken for both protocols or not at all: a frame's offload does not
-        // say which it is.
+        // Blank checksums are accepted for both protocols or not at all: a frame's offload does not
+        // say which protocol it has.
         let csum = csum_v4 && csum_v6;
         let accepts = Accepts {
             csum,
@@ -139,7 +139,7 @@ impl Queue {
             uso4: false,
             uso6: false,
         };
-        // Without a free reference, its frames are copied as those of others are.
+        // Without a free reference, frames are copied like those of other vifs.
         let reserve = |transitive_grants: &Arc<dyn TransitiveGrants>| {
             PassedGrants::new(Arc::clone(transitive_grants), parts.vif.domain).ok()
         };
@@ -233,8 +233,8 @@ impl QueuePair for Queue {
     }
 
     fn invalidate(&mut self, token: u32) {
-        // Numbers have 32 bits, of which the token has the lower half: enough to find one that is
-        // not published.
+        // Indices have 32 bits, of which the token has the lower half: enough to identify a slot
+        // that is not published.
         let position = self.rx.position();
         let number = position.wrapping_sub(position.wrapping_sub(token) & 0xffff);
         if let Some(response) = self.rx.response_mut(number) {
@@ -255,14 +255,14 @@ impl QueuePair for Queue {
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
-        // First the channels, so that a signal that comes while the rings are looked at is not
+        // The channels come first, so that a signal which comes while the rings are read is not
         // lost.
         self.tx_channel.take();
         if let Some(channel) = self.rx_channel.as_ref().filter(|_| rx) {
             channel.take();
         }
         let there = self.tx.arm()? > 0;
-        // So that frames come back, if any are passed: half of them at a time.
+        // An event for passed frames, half of which come back at a time.
         let back = self
             .passed_grants
             .as_ref()

@@ -1,15 +1,15 @@
-//! How fast a vif may send, as the toolstack writes it: the `rate` key, so many bytes in so many
-//! microseconds.
+//! The sending rate of a vif, as the toolstack writes it: the key `rate`, with a number of bytes
+//! and an interval in microseconds.
 
 use network::token_bucket::Rate;
 
-/// Bytes that may always go at once, whatever the rate: two of the longest frames.
+/// Least burst in bytes, whatever the rate: two of the longest frames.
 const LEAST: u64 = 131_072;
 
 /// Longest interval in microseconds: an hour.
 const LONGEST: u64 = 3_600_000_000;
 
-/// The rate that `bytes,microseconds` stands for. `None`: no limit, or none that makes sense.
+/// The rate that `bytes,microseconds` stands for. `None`: no limit, or no valid one.
 pub fn parse(text: &str) -> Option<Rate> {
     let (bytes, micros) = text.split_once(',')?;
     let (bytes, micros): (u64, u64) = (bytes.trim().parse().ok()?, micros.trim().parse().ok()?);

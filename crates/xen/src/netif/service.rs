@@ -14,8 +14,8 @@ use super::status::VifStatus;
 pub use crate::xenbus::ServiceError;
 use crate::xenbus::{self, DeviceId};
 
-/// Service for vifs. When it is dropped, queues are detached and nothing is written into the store:
-/// the next service finds the vifs connected, and takes up their rings where they stand.
+/// The service for vifs. On drop, queues are detached and nothing is written into the store: the
+/// next service finds the vifs connected, and continues their rings.
 pub struct Service {
     bus: xenbus::Service<Netback>,
 }
@@ -33,7 +33,7 @@ impl Service {
         Self::start_with(fabric, hypervisor, config, None)
     }
 
-    /// Begins to serve vifs whose frontends may request a queue of a device, where there is one.
+    /// Starts a service for vifs whose frontends may request a queue of a device, if one is given.
     ///
     /// # Errors
     /// As for [`start`](Self::start).
@@ -47,7 +47,7 @@ impl Service {
         Ok(Service { bus: xenbus::Service::start(hypervisor, driver)? })
     }
 
-    /// From now on each vif may send and receive what these say; settings of its own come on top.
+    /// Sets the restrictions of each vif from now on; settings of its own apply besides.
     pub fn set_restrictions(&self, restrictions: RestrictionsTemplate) {
         let current = &self.bus.driver().restrictions;
         *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(restrictions);

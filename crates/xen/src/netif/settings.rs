@@ -13,7 +13,7 @@ use switch::{PortRule, SourceGuard, Vlan};
 use crate::netif::extensions::Extensions;
 use crate::netif::rate;
 
-/// The hotplug script by which vifs that are for us are known.
+/// The hotplug script that marks vifs for this daemon.
 pub const SCRIPT: &str = "vif-ringmain";
 
 /// The settings of a vif.
@@ -21,19 +21,19 @@ pub const SCRIPT: &str = "vif-ringmain";
 pub struct Settings {
     /// VLANs and source lock.
     pub rule: PortRule,
-    /// Longest IP packet that it takes, in bytes.
+    /// Longest IP packet for the vif, in bytes.
     pub mtu: Option<u16>,
     /// Queues that are offered, if fewer than usual.
     pub queues: Option<u16>,
-    /// How much it may send, as the toolstack writes it.
+    /// The sending rate, as the toolstack writes it.
     pub rate: Option<String>,
-    /// The addresses that it may claim; empty: any.
+    /// The addresses that the vif may claim; empty: any.
     pub addresses: Vec<Prefix>,
-    /// The budget that it shares with other ports, by name.
+    /// The name of the budget that the vif shares with other ports.
     pub budget: Option<String>,
 }
 
-/// Whether the vif whose backend directory is `path` is for us.
+/// Whether the vif whose backend directory is `path` is for this daemon.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -67,7 +67,7 @@ pub fn extensions(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreErro
     Ok(Extensions { ranges, guest_copy })
 }
 
-/// Whether the hotplug script is through with it.
+/// Whether the hotplug script has finished with the vif.
 ///
 /// # Errors
 /// When the store cannot be read.
@@ -76,7 +76,7 @@ pub fn is_plugged(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
 }
 
 impl Settings {
-    /// Reads them from the backend's directory `path`.
+    /// Reads the settings from the backend's directory `path`.
     ///
     /// # Errors
     /// When one makes no sense, or the store can't be asked.
@@ -111,7 +111,7 @@ impl Settings {
         self.rate.as_deref().and_then(rate::parse)
     }
 
-    /// Whether there is the budget that it names, for the vif whose backend directory is `path`.
+    /// Checks that the named budget exists, for the vif whose backend directory is `path`.
     ///
     /// # Errors
     /// When there is none.
@@ -144,7 +144,7 @@ impl Settings {
     }
 }
 
-/// The address of one station. A lock without one would be open.
+/// The address of one station. A lock to another kind of address would exclude nobody.
 fn station(nodes: &dyn Nodes, path: &str) -> Result<Mac, StoreError> {
     let text = nodes.text(path)?;
     match text.parse::<Mac>() {

@@ -27,10 +27,10 @@ pub type RxSlot = [u32; 2];
 /// Data slots that a packet may have: the first, and 18 more (netif.h asks for 18 in all; Linux'
 /// backend counts like this).
 pub const SLOTS: u32 = 1 + 18;
-/// Data slots beyond which a frontend is taken for hostile, as Linux' backend does. What lies
-/// between is dropped.
+/// Data slots beyond which a frontend counts as hostile, as with Linux' backend. Packets between
+/// the two limits are dropped.
 pub const FATAL_SLOTS: u32 = 1 + 20;
-/// Pages that a frame is spread over at most: netif.h promises that a receiver takes so many.
+/// Most pages of a frame: netif.h promises that a receiver accepts this number.
 pub const PAGES: usize = 18;
 /// Flags of a request or a response: `NETTXF_`, `NETRXF_`, which are the same bits but in another
 /// order.
@@ -39,7 +39,8 @@ pub(crate) mod flag {
     pub const TX_DATA_VALIDATED: u16 = 2;
     pub const TX_MORE_DATA: u16 = 4;
     pub const TX_EXTRA_INFO: u16 = 8;
-    /// Ours, in responses only, where frontends look at nothing: it was a request.
+    /// A mark of this backend, in responses only, in a bit that frontends ignore: the slot was
+    /// answered.
     pub const ANSWERED: u16 = 1 << 15;
     pub const RX_DATA_VALIDATED: u16 = 1;
     pub const RX_CSUM_BLANK: u16 = 2;

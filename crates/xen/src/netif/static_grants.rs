@@ -1,5 +1,6 @@
-//! Pages of a frontend that stay mapped here, because it says that they come back (netif.h, "Static
-//! Grants"; `XEN_NETIF_CTRL_TYPE_ADD_GREF_MAPPING`): copies from and to them need no grant copy.
+//! Pages of a frontend that stay mapped here, because the frontend uses them again and again
+//! (netif.h, "Static Grants"; `XEN_NETIF_CTRL_TYPE_ADD_GREF_MAPPING`): bytes are copied from and to
+//! them without a grant copy.
 //!
 //! Only pages that a frontend has named by control messages stay mapped: it may revoke any other as
 //! soon as it has its response. Their number is bounded, for each queue and for all vifs together.
@@ -85,7 +86,7 @@ pub trait GrantedLists {
     fn write(&self, reference: GrantRef, bytes: &[u8]) -> bool;
 }
 
-/// How many more pages all vifs together may keep mapped.
+/// The number of further pages that all vifs together may keep mapped.
 #[derive(Debug)]
 pub struct PageBudget(AtomicUsize);
 
@@ -107,7 +108,7 @@ impl PageBudget {
     }
 }
 
-/// The pages of one queue, where its worker finds them.
+/// The mapped pages of one queue, as its worker finds them.
 #[derive(Debug, Default)]
 pub struct MappedPages {
     /// How many there are.
@@ -151,15 +152,14 @@ impl MappedPages {
 pub struct StaticGrants {
     domain: DomId,
     grants: Arc<dyn Grants>,
-    /// Pages of a queue, at most.
+    /// Most pages of a queue.
     most: usize,
     queues: Vec<Arc<MappedPages>>,
     budget: Arc<PageBudget>,
     pending: Option<PendingUnmap>,
 }
 
-/// Pages that were removed and that bursts may still be using, and the response to be given once
-/// they are unmapped.
+/// Removed pages that bursts may still be using, and the response to send once they are unmapped.
 #[derive(Debug)]
 struct PendingUnmap {
     pages: Vec<Arc<Page>>,
@@ -176,7 +176,8 @@ impl fmt::Debug for StaticGrants {
 }
 
 impl StaticGrants {
-    /// For a vif of `domain` with so many queues, of which `most` pages in all may stay mapped.
+    /// The static grants of a vif of `domain` with `queues` queues, of which `most` pages in all
+    /// may stay mapped.
     pub fn new(
         domain: DomId,
         grants: Arc<dyn Grants>,
@@ -194,14 +195,14 @@ impl StaticGrants {
         }
     }
 
-    /// Whether a message is for [`answer`](Self::answer): it is about such pages, and any may stay
-    /// mapped.
+    /// Whether a message is for [`answer`](Self::answer): it is about static grants, and the vif
+    /// may have some.
     pub fn is_for(&self, [head, ..]: CtrlSlot) -> bool {
         let kinds = ctrl_type::GET_GREF_MAPPING_SIZE..=ctrl_type::DEL_GREF_MAPPING;
         self.most > 0 && kinds.contains(&((head >> 16) as u16))
     }
 
-    /// How many pages a message has the backend look at, at most: its cost.
+    /// The cost of a message: the most pages that the backend has to look at for it.
     pub fn weight([head, _, _, count]: CtrlSlot) -> u32 {
         match (head >> 16) as u16 {
             ctrl_type::ADD_GREF_MAPPING | ctrl_type::DEL_GREF_MAPPING => count.min(MAX_LIST),
@@ -209,7 +210,7 @@ impl StaticGrants {
         }
     }
 
-    /// How many pages stay mapped, and how many may.
+    /// The number of pages that stay mapped, and its limit.
     pub fn size(&self) -> (usize, usize) {
         (
             self.queues.iter().map(|mapped_pages| mapped_pages.len()).sum(),
@@ -225,8 +226,9 @@ impl StaticGrants {
         self.queues.get(queue as usize).ok_or(CtrlError::InvalidParameter)
     }
 
-    /// Executes a message, and returns the response. `None`: pages have to be unmapped first, and
-    /// [`finish_unmap`](Self::finish_unmap) returns the response. It has to, before the next message.
+    /// Executes a message, and returns the response. `None`: pages have to be unmapped first.
+    /// [`finish_unmap`](Self::finish_unmap) returns the response then, and must do so before the
+    /// next message.
     pub fn answer(&mut self, request: CtrlSlot, lists: &dyn GrantedLists) -> Option<CtrlSlot> {
         let [head, queue, list, count] = request;
         let outcome = match (head >> 16) as u16 {
@@ -250,7 +252,7 @@ impl StaticGrants {
         Some([head, status, data, 0])
     }
 
-    /// A list of so many entries, at most a page of them.
+    /// Reads a list of `count` entries, at most a page of them.
     fn read(
         &self,
         lists: &dyn GrantedLists,
@@ -303,8 +305,8 @@ impl StaticGrants {
         Some((entry.reference, Arc::new(page)))
     }
 
-    /// Removes the pages of a list from those of a queue, and writes into the list which were among
-    /// them. From now on no burst finds them.
+    /// Removes the pages of a list from those of a queue, and writes into the list which of them
+    /// were mapped. From now on no burst finds them.
     fn remove(
         &self,
         queue: u32,
@@ -320,7 +322,7 @@ impl StaticGrants {
             let is_first = mapped.has(entry.reference) && found.insert(entry.reference);
             entry.status = if is_first { 0 } else { CtrlError::InvalidParameter as u16 };
         }
-        // Nothing has changed yet: a frontend that can't be told loses nothing.
+        // Nothing has changed yet, so a frontend whose list cannot be written loses nothing.
         if !list.is_empty() && !lists.write(at, &GrefEntry::encode_all(&list)) {
             return Err(CtrlError::InvalidParameter);
         }
@@ -335,8 +337,8 @@ impl StaticGrants {
         self.pending.is_some()
     }
 
-    /// Unmaps pages that were removed, as far as no burst that began before is still using them.
-    /// Returns the response when none is left.
+    /// Unmaps removed pages that no earlier burst is still using. Returns the response when none is
+    /// left.
     pub fn finish_unmap(&mut self) -> Option<CtrlSlot> {
         let PendingUnmap { pages, response } = self.pending.as_mut()?;
         let before = pages.len();

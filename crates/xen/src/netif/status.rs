@@ -1,4 +1,4 @@
-//! How a vif is doing, for those who ask.
+//! The status of a vif, for observers.
 
 use switch::PortId;
 
@@ -7,7 +7,7 @@ use crate::netif::negotiation::FrontendFeatures;
 use crate::netif::settings::Settings;
 use crate::xenbus::{self, DeviceId, DeviceStatus};
 
-/// How it stands with a vif's frontend.
+/// The condition of a vif.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// The vif is not connected.
@@ -20,16 +20,16 @@ pub enum Condition {
     Stopped,
 }
 
-/// How it stands with a frontend's pages that stay mapped.
+/// The state of a frontend's pages that stay mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappedPagesStatus {
-    /// How many they are.
+    /// The number of mapped pages.
     pub pages: usize,
-    /// How many they may be.
+    /// The limit of that number.
     pub most: usize,
-    /// Pages to be copied from or to, since it connected, that were among them.
+    /// Look-ups since the vif connected that found a mapped page.
     pub hits: u64,
-    /// Pages that were not among them.
+    /// Look-ups that did not.
     pub misses: u64,
 }
 
@@ -52,9 +52,9 @@ pub struct VifStatus {
     pub cache: Option<MappedPagesStatus>,
     /// Connections so far.
     pub connections: u64,
-    /// Connections that ended because the frontend broke the rules, or were refused.
+    /// Connections that were refused, or that ended because the frontend broke the protocol.
     pub violations: u64,
-    /// Changes of its state that waited because it had used up what they may cost the workers.
+    /// Changes of the frontend's state that waited because its control budget was used up.
     pub control_delayed: u64,
     /// The operator's settings.
     pub settings: Option<Settings>,

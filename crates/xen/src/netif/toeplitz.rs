@@ -1,5 +1,5 @@
-//! The Toeplitz hash, as netif.h has it: a frontend chooses its key, and learns by it where its
-//! frames will arrive.
+//! The Toeplitz hash of netif.h. A frontend chooses the key, so that it can compute the queue on
+//! which frames will arrive.
 //!
 //! Missing bytes of the key are zero. There are no types for UDP: a datagram is hashed by its
 //! addresses, or not at all.
@@ -26,15 +26,15 @@ pub mod kind {
     pub const ALL: u32 = 15;
 }
 
-/// A key, made ready: for each half byte of the input and each of its values, what it adds to the
-/// hash.
+/// A prepared key: for each half byte of the input and each of its values, the part that it adds to
+/// the hash.
 #[derive(Clone, Debug)]
 pub struct Toeplitz {
     table: Box<[[u32; 16]; 2 * MAX_INPUT]>,
 }
 
 impl Toeplitz {
-    /// For `key`, of which the first [`MAX_KEY`] bytes count.
+    /// Prepares `key`, of which the first [`MAX_KEY`] bytes count.
     pub fn new(key: &[u8]) -> Self {
         let mut whole = [0; MAX_KEY];
         whole.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
@@ -58,8 +58,8 @@ impl Toeplitz {
         sums.fold(0, |hash, sum| hash ^ sum)
     }
 
-    /// The hash of a frame whose head is `head`, over as much as `kinds` allows. `None` when they
-    /// allow nothing of it.
+    /// The hash of a frame whose head is `head`, over the fields that `kinds` allows. `None` when
+    /// `kinds` allows none of the frame's fields.
     pub fn of_frame(&self, kinds: u32, headers: &Headers, head: &[u8]) -> Option<u32> {
         let (l3, l4) = (usize::from(headers.l3_at), usize::from(headers.l4_at));
         let (addresses, plain, tcp) = match headers.l3 {

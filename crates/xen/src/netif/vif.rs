@@ -1,4 +1,4 @@
-//! One vif, as the bus drives it: what it offers to its frontend, its port in the fabric, and its
+//! One vif, as the bus drives it: the offer to its frontend, its port in the fabric, and its
 //! connection.
 
 use std::os::fd::BorrowedFd;
@@ -34,7 +34,7 @@ use super::status::VifStatus;
 use crate::xenbus::driver::Wake;
 use crate::xenbus::{Device, DeviceStatus, Node};
 
-/// How long a control message waits for bursts to be over before it is tried again.
+/// Interval at which a control message that waits for the end of bursts is tried again.
 const BURST: Duration = Duration::from_millis(1);
 
 /// A vif.
@@ -47,12 +47,12 @@ pub struct Vif {
     connection: Option<Connection>,
     /// The error that a worker found in a queue: the queue's number, and what.
     failure: Arc<Mutex<Option<(u16, QueueError)>>>,
-    /// When a control message is to be tried again that waits for bursts to be over.
+    /// Time of the next attempt to finish a control message that waits for the end of bursts.
     retry: Option<Instant>,
     settings: Option<Settings>,
     /// The parts that the restrictions of the port were made from.
     restricted: Option<Restricted>,
-    /// Its frontend posts no buffers for what comes.
+    /// The frontend posts no buffers for the frames that come.
     stalled: bool,
     /// Cost to the workers that was not charged yet.
     cost: Duration,
@@ -92,7 +92,7 @@ impl Vif {
         Ok(BackendFeatures { queues: now.max(first), extensions })
     }
 
-    /// Its port in the fabric. A port whose settings have changed is made anew.
+    /// The vif's port in the fabric. A port whose settings have changed is created anew.
     fn port(&mut self, settings: &Settings) -> Result<PortId, FabricError> {
         let changed = self
             .settings
@@ -142,8 +142,8 @@ impl Vif {
         Ok(settings)
     }
 
-    /// Follows the settings that hold at once, connected or not: rates, addresses and budgets. Settings that
-    /// make no sense change nothing, as the operator may still be writing them.
+    /// Applies the settings that take effect at once, connected or not: rates, addresses and
+    /// budgets. Invalid settings change nothing, as the operator may still be writing them.
     fn follow_settings(&mut self) -> Result<(), StoreError> {
         let read = self.read_settings();
         let (Some(port), Some(settings)) = (self.port, &mut self.settings) else { return Ok(()) };
@@ -222,9 +222,9 @@ impl Device for Vif {
         }
     }
 
-    /// The hotplug script, which says how many queues the operator wants, runs only when an offer
-    /// stands already. A guest that is just being made reads the offer later; one that runs may
-    /// have read it, so what it asks for after the first offer is not held against it.
+    /// The hotplug script, which writes the operator's number of queues, runs only after the first
+    /// offer. A guest that is just being created reads the offer later. A running guest may have
+    /// read the first one, so a request that fits the first offer is accepted.
     fn revise_offer(&self) -> Result<(), StoreError> {
         let (before, queues) = (self.offered()?.queues, self.queues_wanted()?);
         let (nodes, node) = (self.node.nodes(), first_offer_node(&self.node));
@@ -253,7 +253,8 @@ impl Device for Vif {
         self.follow_settings()?;
         let Some(connection) = &self.connection else { return Ok(true) };
         let (nodes, frontend) = (self.node.nodes(), self.node.frontend());
-        // Groups that the frontend named to another daemon are not known: it gets all.
+        // Groups that the frontend named to an earlier daemon are not known, so it receives all
+        // groups.
         connection.shared.groups.set_only(wants_groups(nodes, frontend)? && !connection.resumed);
         let request = FrontendKeys::read(nodes, frontend, offer);
         Ok(request.is_ok_and(|request| request == connection.request))
@@ -264,7 +265,7 @@ impl Device for Vif {
         if let Some(port) = self.port {
             self.driver.fabric.set_selector(port, None);
         }
-        // Dropped here, and unmapped with that.
+        // Dropping the connection unmaps its pages.
         drop(self.driver.fabric.take_out(&connection.attached));
         if let Some(port) = self.port {
             let gone = |queue: &QueueId| PairChange { index: 0, queue: Some(*queue), pair: None };
@@ -285,7 +286,7 @@ impl Device for Vif {
         let mut changes: Vec<PairChange> =
             ready.map(|(index, queue)| new((index, Box::new(queue), true))).collect();
         if let Some(device_queue) = connection.device_queue.take() {
-            // Behind all others. The fabric puts nothing into its ring.
+            // The device queue comes last. The fabric puts nothing into its ring.
             let index = connection.request.queues.len() as u16;
             changes.push(new((index, Box::new(device_queue), false)));
         }
@@ -333,7 +334,7 @@ impl Device for Vif {
         if executed.map_err(VifError::ControlRing)? == 0 {
             return Ok(());
         }
-        // In force, and saved, before the frontend has its answers.
+        // Settings are in force and saved before the frontend has its responses.
         if let Some(port) = self.port {
             self.driver.fabric.set_selector(port, control_ring.control().selector());
         }
@@ -352,7 +353,7 @@ impl Device for Vif {
     fn check_progress(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
         let stalls = connection.stalls.iter_mut().map(|stall| stall.stalled_since(now));
-        // One stalled queue is enough: a flow that is meant for it gets nowhere.
+        // One stalled queue is enough: flows for it make no progress.
         let since = stalls.flatten().min();
         let stalled =
             since.is_some_and(|since| now.saturating_duration_since(since) >= self.driver.stall);
@@ -373,14 +374,14 @@ impl Drop for Vif {
     }
 }
 
-/// Where the hash settings are saved that a frontend has made by its control ring: they are in no
-/// ring, and the daemon that serves the frontend next needs them.
+/// The node for the hash settings that a frontend has made by its control ring. They are in no
+/// ring, and the next daemon needs them.
 fn steering_node(node: &Node) -> String {
     node.backend_key("ringmain/steering")
 }
 
-/// Where the number of queues is saved that was offered before the hotplug script ran, if it was
-/// another.
+/// The node for the number of queues that was offered before the hotplug script ran, if it was
+/// another one.
 fn first_offer_node(node: &Node) -> String {
     node.backend_key("ringmain/first-offer")
 }

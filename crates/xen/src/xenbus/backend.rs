@@ -48,7 +48,7 @@ pub struct DeviceStatus {
     pub reason: Option<String>,
     /// Connections so far.
     pub connections: u64,
-    /// Connections that ended because the frontend broke the rules, or were refused.
+    /// Connections that were refused, or that ended because the frontend broke the protocol.
     pub violations: u64,
     /// Changes of the store, and events, that waited because the device had used up what they may
     /// cost the workers.
@@ -68,7 +68,7 @@ impl DeviceStatus {
 pub struct Backend<D: Device> {
     node: Arc<Node>,
     device: D,
-    /// Ended when they are dropped.
+    /// The watches end when they are dropped.
     _watches: [Watch; 2],
     connected_since: Option<Instant>,
     /// The next pause.

@@ -46,7 +46,7 @@ pub trait Device: Send {
     /// The offer to a frontend.
     type Offer;
 
-    /// Its status; `bus` is the bus's part of that.
+    /// The status of the device; `bus` is the bus's part.
     fn status(&self, bus: &DeviceStatus) -> Self::Status;
 
     /// The offer to the frontend, from the operator's settings.
@@ -61,8 +61,8 @@ pub trait Device: Send {
     /// When the store fails.
     fn write_offer(&self, offer: &Self::Offer, nodes: &dyn Nodes) -> Result<(), StoreError>;
 
-    /// Something has changed while the frontend may be reading the offer: brings the offer up to
-    /// date, as far as that is possible without breaking a promise.
+    /// Brings the offer up to date after a change while the frontend may be reading it, as far as
+    /// no earlier offer is withdrawn.
     ///
     /// # Errors
     /// When the store fails.
@@ -106,18 +106,18 @@ pub trait Device: Send {
     /// When [`handle_events`](Self::handle_events) is to be called even without an event.
     fn deadline(&self) -> Option<Instant>;
 
-    /// Handles what came through the [event source](Self::event_source).
+    /// Handles events of the [event source](Self::event_source).
     ///
     /// # Errors
     /// When the frontend breaks the rules.
     fn handle_events(&mut self, now: Instant) -> Result<(), Self::Error>;
 
-    /// Called every [`Driver::check_period`] while it is connected: finds out whether the frontend
-    /// still takes what comes.
+    /// Called every [`Driver::check_period`] while the device is connected: checks whether the
+    /// frontend still takes frames or answers.
     fn check_progress(&mut self, now: Instant);
 }
 
-/// Why a device does not connect, or must stop.
+/// The reason why a device does not connect, or must stop.
 pub trait DeviceError: Error + From<StoreError> {
     /// The frontend has changed the keys of its connection.
     fn keys_changed() -> Self;

@@ -1,4 +1,4 @@
-//! One device of a domain, from its own side: how it finds its backend, and follows its state.
+//! One device of a domain, from the frontend's side: finding the backend, and following its state.
 
 use std::io;
 use std::str::FromStr;
@@ -21,7 +21,7 @@ pub enum FrontError {
     /// A key of the backend is missing.
     #[error("{0} is missing")]
     Missing(String),
-    /// No pages, grants or channels are left.
+    /// No pages, grants or channels are left, or the system refuses them.
     #[error("{0}")]
     Os(#[from] io::Error),
     /// The backend breaks the rules of rings.
@@ -39,7 +39,7 @@ pub struct Frontend {
     backend_path: String,
     backend: DomId,
     changes: Changes<()>,
-    /// Ended when they are dropped.
+    /// The watches end when they are dropped.
     _watches: Vec<Watch>,
 }
 

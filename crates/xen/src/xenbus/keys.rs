@@ -3,7 +3,7 @@
 use hypervisor::{GrantRef, Nodes, RemotePort, StoreError};
 use thiserror::Error;
 
-/// Why the keys of a frontend are not accepted, whatever the class of its device.
+/// The reason why the keys of a frontend are not accepted, whatever the class of its device.
 #[derive(Debug, Error)]
 pub enum KeyError {
     /// A key is missing.

@@ -1,7 +1,7 @@
 //! Pages of a frontend's domain that are granted to its backend.
 //!
-//! A grant stays until the pages are dropped, whatever is sent through them: it gives a backend
-//! that copies no more than it has anyway.
+//! A grant lasts until the pages are dropped, whatever is sent through them. A backend that copies
+//! gains nothing from a permanent grant.
 
 use std::fmt;
 use std::io;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use hypervisor::{DomId, Domain, Extent, GrantRef, PAGE};
 
-/// Granted pages that follow each other. Dropped, they are revoked.
+/// Consecutive granted pages. Dropping them revokes the grants.
 pub struct GrantedPages {
     domain: Arc<dyn Domain>,
     first: u32,
     references: Box<[GrantRef]>,
-    /// The references are reserved, and what is granted under them changes frame by frame.
+    /// The references are reserved, and the bytes granted under them change frame by frame.
     reserved: bool,
 }
 
@@ -52,7 +52,7 @@ impl GrantedPages {
 
     /// The grant reference of page number `n` of these.
     pub fn reference(&self, n: u32) -> GrantRef {
-        // References below 8 are reserved: this one refers to nothing.
+        // References below 8 are reserved, so this one refers to nothing.
         self.references.get(n as usize).copied().unwrap_or(GrantRef(0))
     }
 }
@@ -62,7 +62,7 @@ impl Drop for GrantedPages {
         for reference in &self.references {
             match self.reserved {
                 true => self.domain.release(*reference),
-                // What is still mapped stays granted, and its reference is not used again.
+                // A page that is still mapped stays granted, and its reference is not used again.
                 false => _ = self.domain.revoke(*reference),
             }
         }
@@ -117,7 +117,7 @@ impl PageAllocator {
         let end = end.ok_or_else(|| {
             io::Error::new(io::ErrorKind::StorageFull, "the domain has no pages left")
         })?;
-        // Those that were granted are revoked if one is refused.
+        // If one grant is refused, the earlier ones are revoked.
         let mut granted =
             GrantedPages { domain: Arc::clone(domain), first, references: Box::new([]), reserved };
         let mut references = Vec::with_capacity(count as usize);

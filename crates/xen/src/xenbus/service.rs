@@ -1,5 +1,5 @@
-//! Service for all devices of one class: a thread that finds them in the store as the toolstack
-//! makes them, and serves them until the toolstack removes them.
+//! The service for all devices of one class: a thread that finds devices in the store as the
+//! toolstack creates them, and serves them until the toolstack removes them.
 //!
 //! One thread serves all devices. A frontend costs at most one reading of its directory in each
 //! round, since changes that come faster count as one.
@@ -19,7 +19,7 @@ use tracing::warn;
 
 use super::{Backend, Device, DeviceId, Driver};
 
-/// When to look for devices again after the store failed.
+/// Time between a failure of the store and the next search for devices.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// The part of the store that has to be read again.
@@ -43,7 +43,7 @@ pub struct Bus<D> {
     pub driver: Arc<D>,
 }
 
-/// Why a service cannot start.
+/// The reason why a service cannot start.
 #[derive(Debug, Error)]
 pub enum ServiceError {
     /// The store fails.
@@ -57,9 +57,8 @@ pub enum ServiceError {
 type StatusOf<D> = <<D as Driver>::Device as Device>::Status;
 type Statuses<D> = Arc<Mutex<Vec<StatusOf<D>>>>;
 
-/// Service for the devices of one class. When it is dropped, devices disconnect and nothing is
-/// written into the store: the next service finds them connected, and takes up their rings
-/// where they stand.
+/// The service for the devices of one class. On drop, devices disconnect and nothing is written
+/// into the store: the next service finds them connected, and continues their rings.
 pub struct Service<D: Driver> {
     bus: Arc<Bus<D>>,
     statuses: Statuses<D>,
@@ -142,9 +141,9 @@ struct EventLoop<D: Driver> {
     devices: BTreeMap<DeviceId, Backend<D::Device>>,
     statuses: Statuses<D>,
     stop: Arc<OwnedFd>,
-    /// When it was last checked whether frontends take what comes.
+    /// Time of the last check whether frontends take frames.
     checked: Instant,
-    /// When to look for devices again, after the store failed.
+    /// Time of the next search for devices, after the store failed.
     retry: Option<Instant>,
 }
 

@@ -12,13 +12,13 @@ use crate::netif::hash_control::ctrl_type;
 use crate::netif::toeplitz::kind;
 use crate::xenbus::{GrantedPages, PageAllocator};
 
-/// How long an answer may take.
+/// Longest time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A control ring, and a page for the parameters of messages.
 pub struct ControlRing {
     ring: GrantedRing<4>,
-    /// For the parameters of messages.
+    /// The page for the parameters of messages.
     page: GrantedPages,
 }
 
@@ -77,12 +77,12 @@ impl ControlRing {
         self.page.reference(0)
     }
 
-    /// Writes to the start of that page.
+    /// Writes to the start of the page for parameters.
     pub(super) fn write_list(&self, bytes: &[u8]) -> Result<(), FrontError> {
         Ok(self.ring.memory().write(self.page.addr(0), bytes)?)
     }
 
-    /// Reads so many entries of eight bytes from its start.
+    /// Reads `count` entries of eight bytes from the start of that page.
     pub(super) fn read_list(&self, count: usize) -> Result<Vec<u8>, FrontError> {
         let mut bytes = vec![0; count * 8];
         self.ring.memory().read(self.page.addr(0), &mut bytes)?;

@@ -15,12 +15,12 @@ use crate::xenbus::{GrantedPages, PageAllocator};
 /// A device queue.
 pub struct DeviceQueue {
     ring: GrantedRing<2>,
-    /// The page that lists the others.
+    /// The page with the list of the others.
     list: GrantedPages,
     pages: GrantedPages,
-    /// By index: whether the backend has it.
+    /// Whether each page is posted, by index.
     posted: Box<[bool]>,
-    /// Indices of pages of frames that were taken, to be posted again.
+    /// Indices of pages whose frames were taken, to be posted again.
     taken: Vec<u32>,
     port: RemotePort,
 }
@@ -48,7 +48,7 @@ impl DeviceQueue {
         Ok(device_queue)
     }
 
-    /// Writes the keys that ask for it into the frontend's directory `path`.
+    /// Writes the keys that request the queue into the frontend's directory `path`.
     pub(super) fn write(&self, nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
         let put = |key: &str, value: u32| nodes.put(&format!("{path}/device-queue/{key}"), value);
         put("rx-ring-ref", self.ring.page().reference(0).0)?;
@@ -57,7 +57,7 @@ impl DeviceQueue {
         put("pages", self.pages.len())
     }
 
-    /// The pages that it receives into.
+    /// The pages to receive into.
     pub fn pages(&self) -> &GrantedPages {
         &self.pages
     }

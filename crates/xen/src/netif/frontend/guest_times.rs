@@ -14,8 +14,8 @@ impl Frontend {
         Ok(number.and_then(|number| number.parse().ok()).unwrap_or(0))
     }
 
-    /// Tells the backend, which asked under that number. Told once without being asked, the backend
-    /// knows that it can ask.
+    /// Reports the times to the backend, as the answer to request `number`. A first report without
+    /// a request shows the backend that this frontend answers requests.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -1,4 +1,4 @@
-//! One interface of a domain, from its own side: how it finds its backend, and negotiates with
+//! One interface of a domain, from the frontend's side: finding the backend, and negotiating with
 //! it.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl Default for FrontendConfig {
     }
 }
 
-/// How queues are made, as both ends have agreed.
+/// The features of queues that both ends have agreed on.
 #[derive(Clone, Copy)]
 struct Negotiated {
     split: bool,
@@ -50,7 +50,7 @@ pub struct Queue {
     pub tx: Sender,
     /// Its Rx ring.
     pub rx: Receiver,
-    /// The ports of both, as the backend calls them.
+    /// The ports of both channels, as the backend names them.
     ports: (RemotePort, Option<RemotePort>),
 }
 
@@ -68,17 +68,18 @@ impl Frontend {
         Ok(Frontend { bus: xenbus::Frontend::find(domain, "vif", handle, &[guest_times::KEY])? })
     }
 
-    /// Its place on the bus: keys, and the state of both ends.
+    /// The device on the bus: keys, and the state of both ends.
     pub fn bus(&self) -> &xenbus::Frontend {
         &self.bus
     }
 
-    /// Pages that so many queues and a control ring take.
+    /// Pages of `queues` queues and a control ring.
     pub const fn pages(queues: u16) -> u32 {
         (Sender::PAGES + Receiver::PAGES) * queues as u32 + ControlRing::PAGES
     }
 
-    /// Makes rings in pages of `allocator`, and tells the backend, which must be waiting, of them.
+    /// Creates rings in pages of `allocator`, and announces them to the backend, which must be
+    /// waiting.
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
@@ -114,9 +115,9 @@ impl Frontend {
         Ok((queues, control.map(|(control_ring, _)| control_ring)))
     }
 
-    /// Makes a device queue in pages of `allocator`, and asks the backend for it, which must be
-    /// waiting. `None`: the backend has none. To be called before [`connect`](Self::connect), with
-    /// pages of its own.
+    /// Creates a device queue in pages of `allocator`, and requests it from the backend, which must
+    /// be waiting. `None`: the backend has none. To be called before [`connect`](Self::connect),
+    /// with pages of its own.
     ///
     /// # Errors
     /// When there are no pages, grants or channels left, or the store can't be asked.
@@ -152,7 +153,7 @@ impl Frontend {
         ))?)
     }
 
-    /// The extensions of netif.h that it supports and is told to use.
+    /// The extensions of netif.h that the domain supports and the configuration asks for.
     fn able(&self, config: &FrontendConfig) -> Extensions {
         config
             .extensions

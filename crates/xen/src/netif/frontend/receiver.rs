@@ -28,8 +28,8 @@ const COPIES: usize = 180;
 
 /// An Rx ring.
 ///
-/// The page of a slot is the slot's own: a response lies in the slot of its request. So a frame's
-/// pages follow each other, but for the one whose slot holds extra info.
+/// Each slot has a page of its own, because a response lies in the slot of its request. So a
+/// frame's pages follow each other, except for the one whose slot holds extra info.
 ///
 /// Frames are taken in batches. The bytes that the backend has left to the frontend to copy
 /// ([`guest_copy`](crate::netif::guest_copy)) are copied for a whole batch in one hypercall.
@@ -37,14 +37,14 @@ pub struct Receiver {
     ring: GrantedRing<2>,
     pages: GrantedPages,
     backend: DomId,
-    /// Copies what the backend leaves to the frontend to copy; `None`: it leaves nothing.
+    /// Makes the copies that the backend leaves to the frontend; `None`: the backend leaves none.
     hypercalls: Option<Box<dyn Hypercalls>>,
     /// The copies of the batch, and their outcomes.
     copies: Vec<CopyOp>,
     outcomes: Vec<Status>,
-    /// Grants that the frame that is being taken is to be copied from, and offsets in them.
+    /// Grants from which the present frame is to be copied, and offsets in them.
     passed: Vec<(GrantRef, u16)>,
-    /// Frames that were taken out of the ring; those before `returned` were returned.
+    /// Frames taken out of the ring, of which those before `returned` were returned.
     batch: Vec<Taken>,
     taken: usize,
     returned: usize,
@@ -61,22 +61,22 @@ pub struct Receiver {
 struct Taken {
     frame: Frame,
     whole: bool,
-    /// Which of the copies are its own.
+    /// The copies of this frame.
     copies: Range<usize>,
-    /// The index after its last slot.
+    /// The index after the frame's last slot.
     end: u32,
 }
 
 /// A frame that came.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
-    /// The place of its bytes: addresses and lengths.
+    /// The places of the frame's bytes: addresses and lengths.
     pub pieces: Vec<(u64, u32)>,
     /// Its length in bytes.
     pub len: u32,
-    /// The offloads that it needs.
+    /// The offloads that the frame needs.
     pub meta: Meta,
-    /// Its checksum is known to be good.
+    /// The frame's checksum is known to be good.
     pub validated: bool,
 }
 
@@ -133,7 +133,7 @@ impl Receiver {
         &self.ring
     }
 
-    /// The pages that it receives into.
+    /// The pages to receive into.
     pub fn pages(&self) -> &GrantedPages {
         &self.pages
     }
@@ -149,8 +149,8 @@ impl Receiver {
         self.missed
     }
 
-    /// Takes a batch of frames out of the ring, and copies what is missing of them. False when
-    /// there are none.
+    /// Takes a batch of frames out of the ring, and copies their missing bytes. False when there
+    /// are none.
     fn fill(&mut self) -> Result<bool, FrontError> {
         (self.taken, self.returned) = (0, 0);
         self.copies.clear();
@@ -189,7 +189,7 @@ impl Receiver {
         if flags & flag::RX_EXTRA_INFO != 0 {
             self.extras(frame)?;
         }
-        // In the order of its slots, from here on.
+        // The pieces from here on are in the order of the slots.
         self.passed.reverse();
         let is_passed = !self.passed.is_empty();
         let mut whole = self.piece(frame, slot, words, is_passed)?;
@@ -202,8 +202,8 @@ impl Receiver {
         Ok(whole)
     }
 
-    /// Adds the bytes of a slot to a frame, of which some may be passed. False for an error
-    /// response.
+    /// Adds the bytes of a slot to a frame. Some of the bytes may be passed by grant. False for an
+    /// error response.
     fn piece(
         &mut self,
         frame: &mut Frame,
@@ -213,7 +213,8 @@ impl Receiver {
     ) -> Result<bool, FrontError> {
         let [place, outcome] = words;
         let Ok(size) = u16::try_from((outcome >> 16) as i16) else { return Ok(false) };
-        // Where the bytes begin; or, in a frame that is passed, how many are there already.
+        // The offset of the bytes; or, in a passed frame, the number of bytes that are there
+        // already.
         let offset = (place >> 16) as u16;
         let start = if is_passed { 0 } else { offset };
         if usize::from(start) + usize::from(size) > PAGE {

@@ -40,12 +40,12 @@ impl<const WORDS: usize> GrantedRing<WORDS> {
         &self.channel
     }
 
-    /// The memory of its domain, in which frames lie.
+    /// The memory of the domain, in which frames lie.
     pub fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Publishes the requests that were pushed, and signals the backend where it expects that.
+    /// Publishes the requests that were pushed, and signals the backend if it asked for a signal.
     pub(super) fn publish(&mut self) -> Result<(), Violation> {
         if self.slots.publish()? {
             self.channel.notify();

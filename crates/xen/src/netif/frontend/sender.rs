@@ -12,11 +12,11 @@ use crate::netif::slots::{Meta, extra, flag, rsp};
 use crate::xenbus::{GrantedPages, PageAllocator};
 use hypervisor::{Channel, DomId, Domain, Extent, PAGE};
 
-/// Pages to send from: as many as there are slots, and as many again so that the next frame finds
+/// Pages to send from: one for each slot, and as many again so that the next frame finds contiguous
 /// room at their end or at their start.
 const PAGES: u32 = 512;
 
-/// Most pages of a frame; its length is a number of 16 bits.
+/// Most pages of a frame, whose length has 16 bits.
 const LONGEST: u32 = 16;
 
 /// Slots of the longest frame: its pages, and extra info.
@@ -24,19 +24,19 @@ const SLOTS: u32 = LONGEST + 1;
 
 /// A Tx ring.
 ///
-/// A frame is written into pages that follow each other, at [`place`](Self::place), and then sent
-/// from there. Its pages are granted once and for all, or, if the backend offers
-/// `feature-range-grants`, exactly its bytes and as long as it is under way.
+/// A frame is written into consecutive pages, at [`place`](Self::place), and then sent from there.
+/// Pages are granted permanently. If the backend offers `feature-range-grants`, only the bytes of a
+/// frame are granted, and only while it is in flight.
 pub struct Sender {
     ring: GrantedRing<3>,
     pages: GrantedPages,
-    /// Where the next frame goes: the index of a page.
+    /// The index of the page where the next frame begins.
     next: u32,
     /// Pages that are not free: the oldest frame's, and all up to `next`.
     used: u32,
     /// Pages that were sent, oldest first.
     sent: VecDeque<SentPage>,
-    /// By index: which of them were answered.
+    /// Whether each page was answered, by index.
     answered: Box<[bool]>,
     /// Frames that the backend answered with an error.
     refused: u64,
@@ -48,11 +48,11 @@ pub struct Sender {
 #[derive(Clone, Copy)]
 struct SentPage {
     index: u32,
-    /// Pages before it that were skipped, because the longest frame would not have fitted there.
+    /// Pages skipped before this one, because the longest frame would not have fitted there.
     skipped: u32,
 }
 
-/// How pages are granted frame by frame.
+/// Grants that are made frame by frame.
 struct Ranges {
     domain: Arc<dyn Domain>,
     to: DomId,
@@ -97,7 +97,7 @@ impl Sender {
         &self.ring
     }
 
-    /// The pages that it sends from.
+    /// The pages to send from.
     pub fn pages(&self) -> &GrantedPages {
         &self.pages
     }
@@ -120,8 +120,8 @@ impl Sender {
         room.then(|| self.pages.addr(if skipped > 0 { 0 } else { self.next }))
     }
 
-    /// Sends the frame of `len` bytes that was written at [`place`](Self::place); it goes with the
-    /// next [`flush`](Self::flush). One that is too long, or has no bytes, goes nowhere.
+    /// Sends the frame of `len` bytes that was written at [`place`](Self::place), with the next
+    /// [`flush`](Self::flush). A frame that is too long or empty is not sent.
     ///
     /// # Errors
     /// Never, while the ring is there.
@@ -134,7 +134,7 @@ impl Sender {
         let pages = len.div_ceil(PAGE) as u32;
         for n in 0..pages {
             let left = len - n as usize * PAGE;
-            // The first slot says how long the whole is.
+            // The first slot holds the length of the whole frame.
             let size = if n == 0 { left } else { left.min(PAGE) };
             let mut flags = if n + 1 < pages { flag::TX_MORE_DATA } else { 0 };
             if n == 0 {
@@ -164,7 +164,7 @@ impl Sender {
         Ok(true)
     }
 
-    /// Whether it grants the bytes of frames, as long as they are in flight, and not its pages.
+    /// Whether the sender grants the bytes of frames in flight instead of its pages.
     pub fn grants_ranges(&self) -> bool {
         self.ranges.is_some()
     }
@@ -176,7 +176,8 @@ impl Sender {
         Ok(domain.grant_at(self.pages.reference(page), *to, self.pages.page(page), part)?)
     }
 
-    /// Revokes what was granted of a page for a frame. False while it is being copied.
+    /// Revokes the grant of a page that was made for a frame. False while the bytes are being
+    /// copied.
     fn revoke(&self, page: u32) -> bool {
         self.ranges
             .as_ref()

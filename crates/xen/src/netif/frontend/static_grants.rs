@@ -1,5 +1,5 @@
-//! Pages that a frontend has its backend keep mapped (netif.h, "Static Grants"): all that its
-//! queues send from and receive into, since those are always the same.
+//! Pages that a frontend has its backend keep mapped (netif.h, "Static Grants"): all pages that its
+//! queues send from and receive into, since they are always the same.
 
 use hypervisor::GrantRef;
 
@@ -16,8 +16,8 @@ pub struct StaticGrants {
 }
 
 impl StaticGrants {
-    /// Has the backend map the pages of all queues, as many as it accepts: of each queue first those
-    /// that it receives into.
+    /// Has the backend map the pages of all queues, as many as it accepts, and the receive pages of
+    /// each queue first.
     ///
     /// # Errors
     /// As for [`ControlRing::request`]. A backend that accepts none, or no more, is no error.
@@ -59,7 +59,7 @@ impl StaticGrants {
         self.lists.is_empty()
     }
 
-    /// Has the backend unmap them all, so that the grants can be revoked. Returns how many it had
+    /// Has the backend unmap all pages, so that the grants can be revoked. Returns how many were
     /// mapped: a backend that took over from another may know of none.
     ///
     /// # Errors

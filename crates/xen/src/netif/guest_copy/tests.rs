@@ -8,7 +8,7 @@ fn at(reference: u32, offset: u16) -> Granted {
     Granted { domain: DomId(7), reference: GrantRef(reference), offset }
 }
 
-/// A slot with data: how many bytes, how many are there, and the reference and offset to fetch the
+/// A slot with data: its bytes, the bytes that are there, and the reference and offset to fetch the
 /// others from.
 type Data = (u16, u16, Option<(u32, u16)>);
 

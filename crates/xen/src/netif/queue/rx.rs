@@ -11,11 +11,11 @@ use super::Queue;
 use crate::netif::guest_copy::{FetchPlan, Slots};
 use crate::netif::slots::{self, Layout, Sizes};
 
-/// Frames with fewer bytes behind their head are copied: passing on a grant costs more.
+/// Frames with fewer bytes behind their head are copied, because passing a grant costs more.
 const MIN_PASSED_LEN: u32 = 256;
 
 impl Queue {
-    /// Answers the next requests with a frame, and queues its copies.
+    /// Responds to the next requests with a frame, and queues its copies.
     #[inline]
     pub(super) fn put_frame(
         &mut self,
@@ -73,7 +73,7 @@ impl Queue {
         }
     }
 
-    /// Whether so many requests are posted; if not, counts that, and notes the number.
+    /// Whether `slots` requests are posted; if not, counts the frame, and notes the number.
     #[inline]
     pub(super) fn has_slots(&mut self, slots: u32) -> Result<bool, QueueError> {
         if self.rx.ready(slots)? >= slots {
@@ -90,8 +90,8 @@ impl Queue {
         self.rx.position() & 0xffff | slots << 16
     }
 
-    /// Passes a frame on, if it can be: its head is copied, and grants of the rest are passed to
-    /// the frontend. `None` when it is to be copied.
+    /// Passes a frame, if possible: its head is copied, and grants of the other bytes are passed to
+    /// the frontend. `None` when the frame is to be copied.
     #[inline]
     pub(super) fn pass(
         &mut self,
@@ -133,7 +133,7 @@ impl Queue {
         Ok(Some(Put::Passed { token }))
     }
 
-    /// Answers the next requests with a frame that is passed on, and queues the copy of its head.
+    /// Responds to the next requests with a passed frame, and queues the copy of its head.
     pub(super) fn write_passed(
         &mut self,
         slots: &Slots<'_>,
@@ -155,7 +155,8 @@ impl Queue {
         passed_grants.close(rx.position());
     }
 
-    /// Queues the copies of a frame to the pages that the next requests name, and answers those.
+    /// Queues the copies of a frame to the pages that the next requests name, and responds to these
+    /// requests.
     #[inline]
     pub(super) fn fill(
         &mut self,

@@ -1,4 +1,4 @@
-//! The Tx ring: packets become frames of a burst, and are answered in their order.
+//! The Tx ring: packets become frames of a burst, and get responses in their order.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,14 +16,14 @@ use crate::netif::slots::{self, Meta, Piece, What};
 /// the store.
 const RESERVED_REFERENCES: u32 = 8;
 
-/// How long until a vif whose sending is paused is served again.
+/// Interval between attempts to serve a vif whose sending is paused.
 const PAUSE: Duration = Duration::from_micros(200);
 
 impl Queue {
-    /// Publishes what another daemon left: it may have been stopped after it wrote responses and
-    /// before it published them. They lie in the oldest slots, in the place of requests, and differ
-    /// from those: responses to packets have a mark, responses to buffers name no granted page.
-    /// Buffers are returned as empty.
+    /// Publishes responses that an earlier daemon left: it may have been stopped after it wrote
+    /// responses and before it published them. They lie in the oldest slots, in the place of
+    /// requests, and differ from requests: responses to packets have a mark, responses to buffers
+    /// name no granted page. Buffers are returned as empty.
     pub(super) fn publish_left_over(&mut self) -> Result<(), Violation> {
         loop {
             let ready = self.tx.ready(1)?;
@@ -56,7 +56,7 @@ impl Queue {
             && ring::granted_copy::read(&*self.vif.engine, at, 1).is_some()
     }
 
-    /// Takes up to `room` frames out of the ring, with the requests between them that are no frames.
+    /// Takes up to `room` frames out of the ring, and the requests between them that are no frames.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -106,8 +106,8 @@ impl Queue {
         Ok(())
     }
 
-    /// The offloads of a frame, or the reason to drop it. `None` for a request that is no frame; it
-    /// has been executed.
+    /// The offloads of a frame, or the reason to drop it. `None` for a request that is no frame,
+    /// and that has been executed.
     #[inline]
     pub(super) fn frame_of(&mut self, what: What) -> Option<Result<Meta, DropReason>> {
         match what {
@@ -151,7 +151,7 @@ impl Queue {
         self.mapped_pages.as_ref().and_then(|mapped_pages| mapped_pages.take())
     }
 
-    /// Counts the look-ups of the bursts that are over.
+    /// Counts the look-ups of finished bursts.
     #[inline]
     pub(super) fn tally(&mut self) {
         for seen in &mut self.seen {
@@ -160,7 +160,7 @@ impl Queue {
         }
     }
 
-    /// Answers the oldest packets, as long as they are no frames.
+    /// Responds to the oldest packets, as long as they are no frames.
     #[inline]
     pub(super) fn pass_over(&mut self) {
         while self.in_flight.front().is_some_and(|packet| !packet.frame) {
@@ -168,7 +168,7 @@ impl Queue {
         }
     }
 
-    /// Answers the oldest packet.
+    /// Responds to the oldest packet.
     #[inline]
     pub(super) fn respond(&mut self) {
         if let Some(InFlight { slots, .. }) = self.in_flight.pop_front() {

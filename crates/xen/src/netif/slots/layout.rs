@@ -1,4 +1,5 @@
-//! Frames in the responses of an Rx ring: which bytes go to which page, and what each slot says.
+//! Frames in the responses of an Rx ring: the assignment of bytes to pages, and the content of each
+//! slot.
 
 use frame::{Gso, GsoKind, Headers, L4, Offload};
 use ring::grant::PAGE;
@@ -6,11 +7,11 @@ use ring::grant::PAGE;
 use super::{GSO_TCPV4, GSO_TCPV6, PAGES, RxSlot, extra, flag, rsp};
 use crate::netif::align::Shifts;
 
-/// How many bytes a receiver pulls out of a frame's first slot. A first slot with no more than that
-/// is not counted among those that it can hold, by Linux' frontend.
+/// Bytes that a receiver pulls out of a frame's first slot. Linux' frontend does not count a first
+/// slot with no more than that against the slots that it can hold.
 pub(super) const PULLED: u16 = 256;
 
-/// How many bytes of a frame go to each page.
+/// The number of a frame's bytes in each page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     pub(super) bytes: [u16; PAGES],
@@ -18,12 +19,12 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For a frame of `len` bytes, of which `head` are private and the others lie in `pieces`, if
-    /// they are granted.
+    /// The sizes of a frame of `len` bytes, of which `head` are private. The others lie in
+    /// `pieces`, if they are granted.
     ///
-    /// Each copy costs the hypervisor about as much as half a page's bytes, and a piece that goes
-    /// to two pages is two. So pieces are kept whole, as far as the receiver has slots for
-    /// that: otherwise pages are filled.
+    /// Each copy costs the hypervisor about as much as copying half a page, and a piece that is
+    /// split over two pages takes two copies. So pieces are kept whole as far as the receiver has
+    /// slots; otherwise pages are filled.
     pub fn of<I: Iterator<Item = u32>>(
         head: u32,
         len: u32,
@@ -35,13 +36,13 @@ impl Sizes {
         Self::whole(head, len, pieces()).or_else(|| Self::full(len))
     }
 
-    /// How many bytes go to page number `page`, if it has any.
+    /// The number of bytes in page number `page`, if it has any.
     #[inline]
     pub fn page(&self, page: usize) -> Option<u32> {
         self.bytes[..usize::from(self.count)].get(page).map(|bytes| u32::from(*bytes))
     }
 
-    /// Those, if a frame may have so many.
+    /// These sizes, if a frame may have so many pages.
     pub(crate) fn given(all: impl Iterator<Item = u16>) -> Option<Self> {
         let (mut bytes, mut count) = (one(0), 0);
         for size in all {
@@ -92,7 +93,7 @@ fn one(len: u16) -> [u16; PAGES] {
     bytes
 }
 
-/// How a frame is laid out in the slots of an Rx ring.
+/// The layout of a frame in the slots of an Rx ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     sizes: Sizes,
@@ -102,8 +103,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// For a frame of those sizes with this offload. `None` when slots cannot say what is left to
-    /// be done to it, or there are no sizes: `headers` are those that its receiver will find.
+    /// The layout of a frame with these sizes and this offload. `headers` are those that its
+    /// receiver will find. `None` when slots cannot express the offload, or there are no sizes.
     pub fn of(
         sizes: Option<Sizes>,
         offload: &Offload,
@@ -112,7 +113,7 @@ impl Layout {
         let sizes = sizes?;
         let mut flags = if offload.valid { flag::RX_DATA_VALIDATED } else { 0 };
         if let Some(csum) = offload.csum {
-            // The receiver looks for the checksum by itself.
+            // The receiver finds the place of the checksum itself.
             let headers = headers()?;
             let offset = match headers.l4 {
                 L4::Tcp => 16,
@@ -133,8 +134,8 @@ impl Layout {
         Some(Layout { sizes, shifts: Shifts::default(), flags, gso })
     }
 
-    /// Its bytes begin where copies of them are aligned: `head` are private, the others lie in
-    /// `pieces` (see [`Shifts::of`]).
+    /// The same layout, but with bytes beginning where copies of them are aligned: `head` bytes are
+    /// private, the others lie in `pieces` (see [`Shifts::of`]).
     #[must_use]
     pub fn aligned(self, head: u32, pieces: impl IntoIterator<Item = (u32, u32)>) -> Self {
         Layout { shifts: Shifts::of(&self.sizes, head, pieces), ..self }
@@ -150,7 +151,7 @@ impl Layout {
         self.pages() + u32::from(self.gso.is_some())
     }
 
-    /// How many bytes slot number `n` holds; `None`: extra info.
+    /// The number of bytes in slot number `n`; `None`: extra info.
     pub fn size(&self, n: u32) -> Option<u16> {
         self.answer(n, [0; 2]).1
     }
@@ -160,7 +161,7 @@ impl Layout {
         self.answer(n, request).0
     }
 
-    /// The response in slot number `n`, whose request was `request`, and how many bytes it holds;
+    /// The response in slot number `n`, whose request was `request`, and its number of bytes;
     /// `None`: extra info.
     #[inline]
     pub fn answer(&self, n: u32, request: RxSlot) -> (RxSlot, Option<u16>) {
@@ -184,18 +185,18 @@ impl Layout {
     }
 }
 
-/// Turns the first response of a frame into one that says that there is no frame.
+/// Turns the first response of a frame into one without a frame.
 pub fn spoil(response: &mut RxSlot) {
     response[1] = response[1] & 0xffff | u32::from(rsp::ERROR as u16) << 16;
 }
 
-/// Where in its page a response of an Rx ring says that the bytes begin.
+/// The offset in its page at which the bytes of an Rx response begin.
 pub fn rx_offset(response: RxSlot) -> u16 {
     (response[0] >> 16) as u16
 }
 
-/// The response that says that a whole frame of `len` bytes, of which nothing else is known, begins
-/// at `offset` of page `id`.
+/// The response for a whole frame of `len` bytes that begins at `offset` of page `id`, without
+/// flags.
 pub fn rx_response(id: u16, offset: u16, len: u16) -> RxSlot {
     [u32::from(id) | u32::from(offset) << 16, u32::from(len) << 16]
 }

@@ -47,8 +47,8 @@ pub fn offload(
     Ok(offload)
 }
 
-/// The pseudo header's sum, for a transport header that begins at `l4_at` and reaches to the
-/// frame's end.
+/// The sum of the pseudo header, for a transport segment that begins at `l4_at` and ends with the
+/// frame.
 pub(super) fn pseudo_sum(head: &[u8], headers: &Headers, len: u32) -> Option<u16> {
     let l3 = usize::from(headers.l3_at);
     let transport = len.checked_sub(u32::from(headers.l4_at))?;

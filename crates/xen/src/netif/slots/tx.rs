@@ -43,7 +43,7 @@ impl Request {
 pub struct Piece {
     /// The grant.
     pub reference: u32,
-    /// Where in the page they begin.
+    /// The offset in the page.
     pub offset: u16,
     /// How many.
     pub len: u16,
@@ -54,12 +54,12 @@ pub struct Piece {
 pub enum What {
     /// A frame.
     Frame(Meta),
-    /// A frame that nobody can take: in too many slots.
+    /// A frame in more slots than a receiver accepts.
     TooLong,
     /// A frame whose parts are larger than the whole: one of 64 KiB or more, from a frontend that
     /// does not know its limits.
     Overflown,
-    /// No frame, but a group to be received from now on, or not any more.
+    /// Not a frame, but a multicast group that the frontend joins or leaves.
     Group {
         /// Whether to receive it.
         join: bool,
@@ -71,7 +71,7 @@ pub enum What {
 /// A packet of a Tx ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Slots that it takes in the ring.
+    /// Slots of the packet in the ring.
     pub slots: u32,
     /// The kind of the packet.
     pub what: What,
@@ -123,7 +123,7 @@ pub fn next_packet(
                     group: Mac([a0, a1, a2, a3, a4, a5]),
                 });
             }
-            // How the frontend would have spread it is its own business.
+            // The frontend's own distribution of bytes over slots does not matter.
             extra::HASH => {}
             _ => return Err(Fault::ExtraType),
         }
@@ -162,7 +162,8 @@ pub fn next_packet(
         more = request.flags & flag::TX_MORE_DATA != 0;
     }
     if let What::Frame(_) = what {
-        // The first slot says how long the whole is; what the others do not have, it has.
+        // The first slot holds the length of the whole packet; its own data is the part that the
+        // other slots do not have.
         let whole = first.piece()?;
         if let Some(piece) = pieces.first_mut() {
             *piece = whole;
@@ -174,19 +175,19 @@ pub fn next_packet(
     Ok(Packet { slots, what })
 }
 
-/// The response to a request: its number and an outcome, in the place of the grant reference. The
-/// rest is left as it is, but for a mark; frontends do not look at it. It helps whoever finds the
-/// ring with responses that were never published.
+/// The response to a request: its id and a status, in the place of the grant reference. The other
+/// fields stay, except for a mark, which frontends ignore. The mark helps a later daemon that finds
+/// responses which were never published.
 pub(super) fn response([_, place, rest]: TxSlot, status: i16) -> TxSlot {
     [rest & 0xffff | u32::from(status as u16) << 16, place | u32::from(flag::ANSWERED) << 16, rest]
 }
 
-/// Whether what looks like a request is a response that was never published.
+/// Whether a slot that looks like a request is a response that was never published.
 pub fn is_answered([_, place, _]: TxSlot) -> bool {
     (place >> 16) as u16 & flag::ANSWERED != 0
 }
 
-/// Makes the responses to a packet say that nothing was done for it.
+/// Turns the responses to a packet into error responses.
 pub fn refuse(responses: &mut [TxSlot]) {
     for response in responses {
         if response_status(*response) == rsp::OKAY {

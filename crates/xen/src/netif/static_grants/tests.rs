@@ -70,7 +70,7 @@ fn a_burst_that_is_under_way_is_waited_for() {
     assert_eq!(ask(&mut cache, ADD, 0, &references[4..6]), okay(ADD, 0));
     assert_eq!(ask(&mut cache, DEL, 0, &references[2..5]), None);
     assert!(cache.is_unmap_pending() && cache.finish_unmap().is_none());
-    // That which no burst had is unmapped already.
+    // The page that no burst had is unmapped already.
     assert_eq!(guest.mapped(), 5);
     assert!(!guest.revoke(references[2]) && guest.revoke(references[4]));
     let next = cache.mapped_pages(0).unwrap().take().unwrap();

@@ -1,4 +1,4 @@
-//! A connected frontend: what is mapped and bound of it.
+//! A connected frontend: its mappings and its bound event channels.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::netif::static_grants::StaticGrants;
 use crate::netif::status::MappedPagesStatus;
 use switch::PortId;
 
-/// A connected frontend. Dropped, it is unmapped; queues that are with workers must be detached
+/// A connected frontend. Dropping it unmaps its pages; queues that workers have must be detached
 /// before.
 pub struct Connection {
     pub request: FrontendKeys,
@@ -43,7 +43,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// How many of its pages stay mapped, if any may.
+    /// The state of the pages that stay mapped, if the options allow any.
     pub fn mapped_pages_status(&self) -> Option<MappedPagesStatus> {
         let (pages, most) = self.control_ring.as_ref()?.static_grants().size();
         let (mut hits, mut misses) = (0, 0);
@@ -55,7 +55,7 @@ impl Connection {
     }
 }
 
-/// Making a connection. Whatever fails, what was mapped and bound before is released.
+/// Making a connection. If a step fails, all mappings and channels made before are released.
 impl Vif {
     pub(super) fn new_connection(
         &self,
@@ -130,8 +130,8 @@ impl Vif {
         Ok((queues, stalls))
     }
 
-    /// The control ring, if the frontend has one. From now on it says which queues of `port` frames
-    /// go to.
+    /// The control ring, if the frontend has one. From now on its settings choose the queues of
+    /// `port`.
     fn new_mailbox(
         &self,
         request: &FrontendKeys,
@@ -154,7 +154,7 @@ impl Vif {
     }
 
     /// Room for pages that stay mapped: none without a control ring, by which the frontend would
-    /// name them. Pages that another daemon had mapped are forgotten: copies use their grants.
+    /// name them. Pages that an earlier daemon had mapped are not known: copies use their grants.
     fn static_grants(&self, request: &FrontendKeys) -> StaticGrants {
         let most = if request.control.is_some() { self.driver.options.cache.into() } else { 0 };
         let grants = Arc::clone(&self.node.hypervisor().grants);
@@ -206,9 +206,9 @@ impl Vif {
         Ok(references.iter().map(|bytes| GrantRef(u32::from_le_bytes(*bytes))).collect())
     }
 
-    /// A queue of the device, that writes into these pages what is for the vif's address. Such
-    /// frames bypass the switch, so the address is locked to the vif's port first: it is nobody
-    /// else's then, nor will be.
+    /// A queue of the device, which writes frames for the vif's address into these pages. Such
+    /// frames bypass the switch, so the address is locked to the vif's port first: no other port
+    /// has it then, or can take it later.
     fn uplink_queue(
         &self,
         port: PortId,

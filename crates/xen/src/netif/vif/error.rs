@@ -1,4 +1,4 @@
-//! Why a vif does not connect, or stops.
+//! The reason why a vif does not connect, or stops.
 
 use hypervisor::{EventError, GrantError, StoreError};
 use network::fabric::FabricError;
@@ -11,28 +11,28 @@ use crate::netif::fault::Fault;
 use crate::netif::negotiation::NegotiationError;
 use crate::xenbus::{DeviceError, KeyError};
 
-/// Why a vif does not connect, or stops.
+/// The reason why a vif does not connect, or stops.
 #[derive(Debug, Error)]
 pub enum VifError {
-    /// Its frontend's keys are not accepted.
+    /// The keys of the frontend are not accepted.
     #[error(transparent)]
     Refused(#[from] NegotiationError),
-    /// Its rings can't be mapped.
+    /// The rings cannot be mapped.
     #[error(transparent)]
     Grant(#[from] GrantError),
-    /// Its event channels can't be bound.
+    /// The event channels cannot be bound.
     #[error(transparent)]
     Event(#[from] EventError),
     /// A setting of the operator's is not valid, or the store fails.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The fabric refuses its port.
+    /// The fabric refuses the port.
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The indices of a ring contradict each other from the start.
     #[error(transparent)]
     Ring(#[from] Violation),
-    /// A queue's frontend broke the rules.
+    /// The frontend broke the protocol on a queue.
     #[error("queue {queue}: {error}")]
     Queue {
         /// The queue's number.
@@ -40,7 +40,7 @@ pub enum VifError {
         /// The error.
         error: QueueError,
     },
-    /// The frontend broke the rules in another way.
+    /// The frontend broke the protocol in another way.
     #[error("{0}")]
     Fault(#[from] Fault),
     /// The frontend misused its control ring.

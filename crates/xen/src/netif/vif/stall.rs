@@ -1,4 +1,5 @@
-//! Whether a frontend still takes frames (`rx_stall_timeout_msecs` of Linux' backend).
+//! Detection of frontends that take no frames any more (`rx_stall_timeout_msecs` of Linux'
+//! backend).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,7 +26,8 @@ impl StallDetector {
         &self.stats
     }
 
-    /// Reads the counters again. Returns since when frames found no room and none was put.
+    /// Reads the counters again. Returns the time since which frames found no room and none was
+    /// put.
     pub fn stalled_since(&mut self, now: Instant) -> Option<Instant> {
         let (put, full) = (self.stats.put.get(), self.stats.full.get());
         if put != self.put {
