@@ -359,7 +359,9 @@ impl Device for Vif {
             since.is_some_and(|since| now.saturating_duration_since(since) >= self.driver.stall);
         if std::mem::replace(&mut self.stalled, stalled) != stalled {
             match stalled {
-                true => warn!(port = %self.node.id(), "the frontend has stalled: it posts no receive buffers"),
+                true => {
+                    warn!(port = %self.node.id(), "the frontend has stalled: it posts no receive buffers")
+                }
                 false => info!(port = %self.node.id(), "the frontend posts receive buffers again"),
             }
         }
