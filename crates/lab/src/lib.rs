@@ -1,5 +1,7 @@
 //! Traffic, guests, measurement and reports.
 
+#![forbid(unsafe_code)]
+
 pub mod bench;
 pub mod cpu;
 pub mod daemon;

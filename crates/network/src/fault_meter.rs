@@ -35,7 +35,7 @@ const UNMEASURED: u64 = 4096;
 const ALERT: Duration = Duration::from_secs(10);
 
 /// How long bursts are measured after a sample that found many faults.
-const HOLD: Duration = Duration::from_millis(20);
+const MEASURED_TIME: Duration = Duration::from_millis(20);
 
 /// Faults, and what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl FaultMeter {
             self.many = Some(now);
         }
         let within = |time| self.many.is_some_and(|many| now < many + time);
-        self.on = within(HOLD);
+        self.on = within(MEASURED_TIME);
         self.due = now + if within(ALERT) { ALERT_INTERVAL } else { CALM_INTERVAL };
         self.sampled = (count, now);
         if self.on { std::mem::take(&mut self.unmeasured) } else { 0 }
@@ -178,9 +178,9 @@ mod tests {
         assert!(meter.is_on());
         assert!(meter.is_due(many + MS));
         more(FEW_PER_MS);
-        meter.sample(many + HOLD - MS);
+        meter.sample(many + MEASURED_TIME - MS);
         assert!(meter.is_on());
-        meter.sample(many + HOLD);
+        meter.sample(many + MEASURED_TIME);
         assert!(!meter.is_on());
     }
 
@@ -190,10 +190,10 @@ mod tests {
         more(2000);
         let many = start + 100 * MS;
         meter.sample(many);
-        meter.sample(many + HOLD);
+        meter.sample(many + MEASURED_TIME);
         assert!(!meter.is_on());
         more(FEW_PER_MS + 1);
-        let again = many + HOLD + MS;
+        let again = many + MEASURED_TIME + MS;
         assert!(meter.is_due(again));
         meter.sample(again);
         assert!(meter.is_on());
@@ -223,7 +223,7 @@ mod tests {
         (1..8).for_each(|_| assert_eq!(step(each, 100 * MS), (0, false)));
         assert_eq!(step(each, 100 * MS), (UNMEASURED, true));
         (0..100).for_each(|_| assert_eq!(step(FEW_PER_MS_MEASURED + 1, MS), (0, true)));
-        let hold = HOLD.as_millis();
+        let hold = MEASURED_TIME.as_millis();
         (1..hold).for_each(|_| assert_eq!(step(FEW_PER_MS_MEASURED, MS), (0, true)));
         assert_eq!(step(FEW_PER_MS_MEASURED, MS), (0, false));
     }

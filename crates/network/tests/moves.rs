@@ -19,7 +19,7 @@ use proptest::prelude::*;
 use switch::{PortId, PortRule};
 
 /// A flow's frames that come to another queue than before have waited at least so long.
-const REST: Duration = Duration::from_millis(1);
+const LEAST_WAIT: Duration = Duration::from_millis(1);
 
 /// Ports with a guest each; station `n` is port `n`.
 struct Net {
@@ -116,7 +116,7 @@ fn assert_in_order(arrived: &[(usize, Stamp, Vec<u8>)]) -> usize {
                 changes += 1;
                 let rest = time.saturating_duration_since(then);
                 assert!(
-                    rest >= REST,
+                    rest >= LEAST_WAIT,
                     "flow {flow:?} went from queue {old} to {queue} after {rest:?}"
                 );
             }

@@ -11,6 +11,8 @@
 //! checked when a frame comes in), or make other workers forget (the generation buckets are picked
 //! by a keyed hash, and only a change of the table moves them).
 
+#![forbid(unsafe_code)]
+
 mod generation;
 pub mod guard;
 mod mac;

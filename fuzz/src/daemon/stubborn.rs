@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 /// How long the daemon may take to answer before the peer goes on.
-const PATIENCE: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
 /// Sends bytes and descriptors, or nothing when that is not possible at once.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
@@ -24,7 +24,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
 
 /// Waits until the daemon has sent something or closed the socket, for a moment at most.
 pub fn wait(socket: impl AsFd) -> bool {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + LONGEST_WAIT;
     loop {
         let left = end.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).expect("a short time");

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const MOST: usize = 256 << 10;
 
 /// How long whoever waits for the queue to drain waits at most.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Lines that wait to be written.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ impl LineQueue {
 
     /// Waits until all lines are written, but not for ever.
     pub fn drain(&self) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LONGEST_WAIT;
         let mut state = self.lock();
         while state.has_writer && (state.writing || !state.lines.is_empty()) {
             let left = end.saturating_duration_since(Instant::now());

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Longest sleep of a thread before it checks whether it has to end.
 const NAP: Duration = Duration::from_millis(10);
 /// Frames that are carried in one direction before the other direction.
-const TURN: usize = 64;
+const QUANTUM: usize = 64;
 /// Between the bursts of a paced sender, and how long those are.
 const PACE: Duration = Duration::from_micros(50);
 const BURST: usize = 4;
@@ -142,7 +142,7 @@ impl<'a> Vcpu<'a> {
         while !stop.load(Relaxed) {
             let received = self.receive()?;
             let sent = match self.role {
-                Role::Send => self.send(TURN)?,
+                Role::Send => self.send(QUANTUM)?,
                 Role::Ask if !self.asked => {
                     self.asked = true;
                     self.send(1)?
@@ -185,7 +185,7 @@ impl<'a> Vcpu<'a> {
     fn receive(&mut self) -> Result<usize, FrontError> {
         let rx = &mut self.queue.rx;
         let (mut count, mut bytes) = (0, 0);
-        while count < TURN && rx.next(&mut self.frame)? {
+        while count < QUANTUM && rx.next(&mut self.frame)? {
             for (addr, len) in &self.frame.pieces {
                 let into = self.read.get_mut(..*len as usize).unwrap_or_default();
                 rx.ring().memory().read(*addr, into)?;
