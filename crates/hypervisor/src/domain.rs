@@ -5,8 +5,11 @@ use std::io;
 use std::sync::Arc;
 
 use ring::Memory;
+use ring::grant::{DomId, GrantRef};
 
-use crate::{Channel, DomId, GrantRef, Hypercalls, RemotePort, Store};
+use crate::events::{Channel, RemotePort};
+use crate::hypercall::Hypercalls;
+use crate::store::Store;
 
 /// How much of a page is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,6 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 
 use ring::{MapError, Memory, RegionSpec};
@@ -44,6 +43,7 @@ mod store_usage;
 mod sync;
 mod table;
 mod tablelock;
+mod tally;
 mod throttle;
 mod tree;
 mod vcpu;
@@ -69,6 +69,7 @@ use store::SharedStore;
 use sync::{lock, read, write};
 use table::Table;
 use tablelock::Readers;
+use tally::Tally;
 use vcpu::VCPUS;
 use window::Window;
 
@@ -130,19 +131,6 @@ pub struct Counts {
     pub guest_copied_bytes: u64,
     /// Pages that were mapped.
     pub maps: u64,
-}
-
-#[derive(Debug, Default)]
-struct Tally(AtomicU64);
-
-impl Tally {
-    fn add(&self, n: u64) {
-        self.0.fetch_add(n, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 #[derive(Debug, Default)]

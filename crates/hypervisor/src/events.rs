@@ -4,9 +4,8 @@ use std::fmt::Debug;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use ring::grant::DomId;
 use thiserror::Error;
-
-use crate::DomId;
 
 /// The other end of an event channel, by its number in the domain that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

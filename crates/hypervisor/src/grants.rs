@@ -5,10 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use ring::copies::{Copies, OwnPages};
+use ring::grant::{DomId, GrantRef};
 use ring::{Memory, Page};
 use thiserror::Error;
-
-use crate::{DomId, GrantRef};
 
 /// Why pages could not be mapped, or a batch of copies not be run.
 #[derive(Debug, Error)]

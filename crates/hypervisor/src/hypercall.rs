@@ -4,8 +4,7 @@ use std::fmt::Debug;
 use std::io;
 
 use ring::copies::Status;
-
-use crate::Granted;
+use ring::grant::Granted;
 
 /// One copy (`struct gnttab_copy`); both ends lie within a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,8 @@ use std::fmt::{self, Debug};
 use std::io;
 use std::str::FromStr;
 
+use ring::grant::DomId;
 use thiserror::Error;
-
-use crate::DomId;
 
 mod change;
 

@@ -35,6 +35,7 @@ pub mod packet;
 mod page_faults;
 mod passed_grants;
 pub mod pipeline;
+mod poll_interval;
 pub mod port;
 mod port_accounts;
 mod profiling;

@@ -4,8 +4,9 @@
 //! receiver, passed grants, the limit of a burst, deferred interrupts.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ring::Violation;
 use runtime::coalescing::{CoalescingLimits, InterruptCoalescer, Notified};
 use runtime::poll::PollingPolicy;
 use runtime::{Blocked, QueueId, Status};
@@ -15,14 +16,15 @@ use crate::backpressure::Backpressure;
 use crate::burst::Frame;
 use crate::burst_limit::BurstLimit;
 use crate::count::{DropReason, QueueCounters};
+use crate::fault_meter::COST_PER_NS;
 use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
+use crate::poll_interval::PollInterval;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::port_accounts::PortAccounts;
 use crate::receive_debt::ReceiveDebt;
 use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::slow_signals::SlowSignals;
-use crate::unsignalled::PollInterval;
 use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -186,7 +188,9 @@ impl Slot {
             self.on.counters.tx.frames.add(finished as u64);
             self.on.counters.tx.bytes.add(bytes);
             self.on.counters.tx.bursts.add(1);
-            self.found();
+            if let Some(interval) = &mut self.unsignalled {
+                interval.reset();
+            }
         }
     }
 
@@ -280,6 +284,26 @@ impl Slot {
         match interrupt.unwrap_or(Ok(())) {
             Ok(()) => self.on.counters.rx.interrupts.add(1),
             Err(error) => self.fail(error),
+        }
+    }
+
+    /// Charges the port for interrupts that were slow, if any of those just sent were.
+    #[inline]
+    pub(crate) fn charge_signals(&mut self, now: Instant) {
+        let spent = ring::interrupt::take_slow();
+        if spent > 0 {
+            self.charge_slow_signals(spent, now);
+        }
+    }
+
+    #[cold]
+    fn charge_slow_signals(&mut self, nanoseconds: u64, now: Instant) {
+        let cost = nanoseconds.saturating_mul(COST_PER_NS);
+        self.sending.debt = self.sending.debt.saturating_add(cost);
+        self.receive_debt.add(cost);
+        self.on.counters.slow_interrupts.add(1);
+        if !self.on.slow_signals.allows(Duration::from_nanos(nanoseconds), now) {
+            self.fail(Violation::SlowInterrupt.into());
         }
     }
 }

@@ -10,10 +10,6 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ring::Violation;
-
-use crate::fault_meter::COST_PER_NS;
-use crate::slot::Slot;
 
 /// The part of the time that slow interrupts of a port may take: one in so many.
 const SHARE: u32 = 50;
@@ -38,7 +34,7 @@ struct Account {
 
 impl SlowSignals {
     /// An interrupt at `now` was slow, and took so long. False: there have been too many.
-    fn allows(&self, spent: Duration, now: Instant) -> bool {
+    pub(crate) fn allows(&self, spent: Duration, now: Instant) -> bool {
         let mut account = self.0.lock();
         let due = account.paid.filter(|paid| *paid > now);
         if due.is_none() {
@@ -53,28 +49,6 @@ impl SlowSignals {
             *account = Account::default();
         }
         !exceeded
-    }
-}
-
-impl Slot {
-    /// Charges the port for interrupts that were slow, if any of those just sent were.
-    #[inline]
-    pub(crate) fn charge_signals(&mut self, now: Instant) {
-        let spent = ring::interrupt::take_slow();
-        if spent > 0 {
-            self.charge_slow_signals(spent, now);
-        }
-    }
-
-    #[cold]
-    fn charge_slow_signals(&mut self, nanoseconds: u64, now: Instant) {
-        let cost = nanoseconds.saturating_mul(COST_PER_NS);
-        self.sending.debt = self.sending.debt.saturating_add(cost);
-        self.receive_debt.add(cost);
-        self.on.counters.slow_interrupts.add(1);
-        if !self.on.slow_signals.allows(Duration::from_nanos(nanoseconds), now) {
-            self.fail(Violation::SlowInterrupt.into());
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Tally;
+use super::tally::Tally;
 
 /// The copy hypercalls of a guest, and their cost. The processor time is charged to the guest,
 /// though this process spends it.

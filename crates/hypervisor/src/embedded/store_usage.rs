@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Tally;
+use super::tally::Tally;
 
 /// The requests of a guest to the store, and what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
