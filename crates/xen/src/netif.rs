@@ -5,7 +5,6 @@
 //! All directions are named from the guest's side, as netif.h does: *Tx* is what the frontend
 //! transmits.
 
-pub mod align;
 pub mod control_ring;
 pub mod device_queue;
 mod driver;

@@ -11,12 +11,15 @@
 //! page, or parts that are longer than the whole: checked before a copy is made. Offloads that do not
 //! fit the frame: the frame is dropped under a counter's name.
 
+pub mod align;
 mod layout;
 mod offload;
+mod sizes;
 mod tx;
 
-pub use layout::{Layout, Sizes, rx_offset, rx_reference, rx_response, spoil};
+pub use layout::{Layout, rx_offset, rx_reference, rx_response, spoil};
 pub use offload::offload;
+pub use sizes::Sizes;
 pub use tx::{Packet, Piece, What, is_answered, next_packet, refuse};
 
 /// One slot of a Tx ring.

@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use frame::{BadOffload, Gso, GsoKind, Head, Mac, Offload, PartialCsum, Sum};
 use ring::grant::PAGE;
 
-use super::layout::PULLED;
 use super::offload::pseudo_sum;
+use super::sizes::PULLED;
 use super::tx::{EXTRAS, response, response_status};
 use super::*;
 use crate::netif::fault::Fault;

@@ -7,7 +7,8 @@
 
 use hypervisor::PAGE;
 
-use crate::netif::slots::{PAGES, Sizes};
+use super::PAGES;
+use super::sizes::Sizes;
 
 /// Bytes of a cache line.
 const LINE: u32 = 64;
