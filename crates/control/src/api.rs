@@ -135,8 +135,8 @@ pub enum Request {
         #[serde(default)]
         dry_run: bool,
     },
-    /// Where time goes. Profiling starts, or goes on for so many seconds; the reply holds what was
-    /// counted so far.
+    /// Requests a profile. Profiling starts, or continues, for this number of seconds; the reply
+    /// holds the counts so far.
     #[serde(rename = "profile")]
     Profile {
         /// For how long.

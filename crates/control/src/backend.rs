@@ -66,7 +66,7 @@ pub enum BackendError {
     Pages(io::Error),
 }
 
-/// Puts a port into service in a daemon with so many workers, restricted like this.
+/// Puts a port into service, with these restrictions, in a daemon with `workers` workers.
 pub fn start(
     fabric: &Arc<Fabric>,
     spec: &PortSpec,
@@ -108,7 +108,7 @@ pub trait Backend: Send {
         }
     }
 
-    /// From now on so much of the peer's memory may be allocated here.
+    /// Sets the limit of the peer's memory that may be allocated here.
     fn limit_memory(&self, limit: MemorySize) {
         let _ = limit;
     }

@@ -15,7 +15,7 @@ use crate::disks::OpenImages;
 const USER: &str = "ringmain";
 /// The number of root. Others cannot change their user.
 const ROOT: u32 = 0;
-/// The user that owns nothing, where the system has none for the daemon.
+/// The user that owns nothing, for systems without a user for the daemon.
 const NOBODY: &str = "nobody";
 /// The number of that user, where the system has no list of users.
 const NOBODY_NUMBER: &str = "65534";

@@ -52,7 +52,7 @@ struct Port {
 }
 
 impl Ports {
-    /// No ports, in a daemon with so many workers.
+    /// No ports, in a daemon with `workers` workers.
     pub fn new(fabric: Arc<Fabric>, workers: usize, policy: PollingPolicy) -> Ports {
         let removed = report::no_counts();
         let (ports, budgets) = (BTreeMap::new(), Budgets::default());

@@ -35,7 +35,8 @@ const PER_FRAME: i64 = 100_000;
 const PER_64_BYTES: i64 = 1_000;
 /// Work that a worker does in a nanosecond, in units of cost: 64 bytes take about 140 ns.
 const COST_PER_NS: i64 = 16;
-/// For waits at the expense of others: one part in so many of the time that serving takes.
+/// For waits at the expense of others: the receiver earns 1/`SHARE` of the time that serving it
+/// takes.
 const SHARE: i64 = 10;
 
 /// Who waits with a frame for a full receiver.

@@ -67,8 +67,8 @@ impl Frame {
         cost(1, self.len.into()) + PIECE * u64::from(self.chain.pieces().saturating_sub(1))
     }
 
-    /// Takes the place of whatever it was: `chain` is of so many bytes after what its transport
-    /// puts before it. What its head says is written where it is, by `read`, field by field.
+    /// Replaces the frame in this place. `chain` has `len` bytes after the transport's header.
+    /// `read` writes the fields of the head in place, one by one.
     #[inline(always)]
     fn start(
         &mut self,
@@ -98,7 +98,7 @@ pub struct Burst {
     granted: Heads,
     /// Which of them are too short.
     short: Vec<usize>,
-    /// How long that takes, while somebody profiles.
+    /// Time that this takes, while a profile is taken.
     pub(crate) heads_watch: Stopwatch,
 }
 

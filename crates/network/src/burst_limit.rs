@@ -10,7 +10,7 @@ pub struct BurstLimit {
     pub usual: usize,
     /// For the next burst only: as many as the receiver that was waited for has room for.
     pub room: Option<usize>,
-    /// How many frames such as the last ones fit in a quantum.
+    /// The number of frames like the last ones that fit in a quantum.
     pub estimate: usize,
 }
 

@@ -19,7 +19,7 @@ pub const QUEUE: Duration = Duration::from_micros(50);
 /// Cost of mapping and unmapping a region of memory.
 pub const REGION: Duration = Duration::from_micros(50);
 
-/// The part of the time that a port may use: one in so many.
+/// A port may use 1/`SHARE` of the time.
 const SHARE: u32 = 100;
 
 /// The time that a port may use at once.

@@ -225,7 +225,7 @@ pub struct WorkerCounters {
     pub handed_off: Counter,
     /// Times that flows which had hashed badly were pointed to another queue.
     pub rebalanced: Counter,
-    /// Where its time went, while somebody profiled.
+    /// Times of its steps, while a profile was taken.
     pub spent: Spent,
 }
 

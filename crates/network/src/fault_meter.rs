@@ -21,14 +21,14 @@ const CALM_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two samples of an alert worker.
 const ALERT_INTERVAL: Duration = Duration::from_millis(1);
 
-/// More faults than so many in a millisecond are many.
+/// A rate of faults in a millisecond above which faults count as many.
 const FEW_PER_MS: u64 = 10;
 
-/// While bursts are measured, more than so many in a millisecond are.
+/// The same rate while bursts are measured.
 const FEW_PER_MS_MEASURED: u64 = 2;
 
-/// So many faults in bursts that were not measured are many, too, however slowly they came: it is
-/// not known in whose memory they happened.
+/// A number of faults in unmeasured bursts that counts as many, however slowly they came: it is not
+/// known in whose memory they happened.
 const UNMEASURED: u64 = 4096;
 
 /// How long a worker is alert after a sample that found many faults.

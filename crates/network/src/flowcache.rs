@@ -86,7 +86,7 @@ struct Entry {
     found: bool,
 }
 
-/// For so many seconds after an entry was last found, others are evicted first.
+/// Seconds after an entry was last found during which others are evicted first.
 const FRESH: u32 = 2;
 
 /// Fixed-size, set-associative, exact-match.

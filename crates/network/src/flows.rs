@@ -1,4 +1,4 @@
-//! The flows that a queue carries, told apart by their hashes while somebody profiles.
+//! The flows that a queue carries, distinguished by their hashes while a profile is taken.
 //!
 //! One thread writes, the queue's worker; all may read. What a hostile sender can do with a flood
 //! of flows is fill the few places there are: a frame then costs a look at each of them, as long as
@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// So many flows of TCP or UDP are told apart, and no more.
+/// Most flows of TCP or UDP that are distinguished.
 pub const MOST: usize = 64;
 
 /// Flows of a queue in one direction.

@@ -185,7 +185,8 @@ impl Handoff {
         all.map(|(received, channel)| received + waiting(channel)).collect()
     }
 
-    /// Whether so many batches have come in, from each worker, and none for `queue` is blocked.
+    /// Whether the expected number of batches has come from each worker, and none for `queue` is
+    /// blocked.
     pub fn has_delivered(&self, expected: &[u64], queue: QueueId) -> bool {
         self.received_from.iter().zip(expected).all(|(received, expected)| received >= expected)
             && !self.blocked.iter().flatten().any(|batch| batch.receiver == queue)

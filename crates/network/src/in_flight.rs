@@ -43,8 +43,8 @@ impl InFlightBursts {
         self.first + self.bursts.len() as u64
     }
 
-    /// A burst of so many frames is done but for `parts` that are under way. Returns how many
-    /// frames are complete now.
+    /// Notes a burst of `frames` frames that is done except for `parts` that are under way. Returns
+    /// how many frames are complete now.
     pub fn push(&mut self, frames: usize, parts: usize) -> usize {
         self.bursts.push_back(InFlightBurst { frames, parts });
         self.complete()

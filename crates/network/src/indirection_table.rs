@@ -37,13 +37,13 @@ pub const MAX_QUIET: Duration = Duration::from_millis(10);
 /// How often a bucket that is made to wait is polled.
 pub const WAIT_INTERVAL: Duration = Duration::from_micros(50);
 
-/// In the table: this bucket is made to wait. No port has so many queues.
+/// A value in the table for a bucket that is made to wait. No port has this number of queues.
 const REBALANCING: u8 = u8::MAX;
 
 /// Less than this in an interval is not worth spreading.
 const WORTH: u64 = 1000 * CHARGE;
 
-/// A bucket that has changed queues stays where it is for so many intervals, and for twice as many
+/// Intervals for which a bucket that has changed queues stays with its queue; the number doubles
 /// each time.
 const STAY: u32 = 8;
 
@@ -230,8 +230,8 @@ impl IndirectionTable {
     pub fn end_interval(&mut self) -> bool {
         self.interval += 1;
         if let Some(Rebalance { bucket, from, to, stage }) = self.rebalance {
-            // Without a frame for so long it is at rest. Otherwise none has come any more: all are
-            // where they were.
+            // A bucket without a frame for this long is idle. In any other bucket, no frame has
+            // come since: all are where they were.
             let quiet = matches!(stage, Stage::Chosen) && self.buckets[bucket].cost.get() == 0;
             self.finish(if quiet { to } else { from });
         }
@@ -311,7 +311,7 @@ fn is_quiet_enough(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
     waited >= MAX_QUIET || waited >= MIN_QUIET && has_taken()
 }
 
-/// The queue, out of so many, that a bucket goes to when nothing is known of any.
+/// The queue, of `queues`, for a bucket as long as no costs are known.
 fn even(bucket: usize, queues: usize) -> u8 {
     (bucket * queues / BUCKETS) as u8
 }

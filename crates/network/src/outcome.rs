@@ -12,7 +12,8 @@ use crate::slot::Slot;
 /// The outcome of one frame at one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The frame went out as so many frames; some more may have been dropped, and are counted.
+    /// The frame went out as this number of frames; further ones may have been dropped, and are
+    /// counted.
     Out(u32),
     /// The receiver has no room at the moment; nothing was taken.
     Full,

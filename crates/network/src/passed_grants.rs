@@ -121,7 +121,7 @@ impl PassedGrants {
         self.total += 1;
     }
 
-    /// The receiver has taken so many frames of so many bytes, or fetched them.
+    /// The receiver has taken or fetched `frames` frames of `bytes` bytes.
     #[inline]
     pub fn took(&mut self, frames: u32, bytes: u32) {
         if self.credit.get() < CAP {

@@ -142,8 +142,8 @@ pub trait QueuePair: Send {
         let _ = token;
     }
 
-    /// After [`Put::Full`]: for about how many frames such as that one the peer has posted buffers
-    /// since; zero if for none. [`usize::MAX`]: there may be room, and its size is not known.
+    /// After [`Put::Full`]: about how many frames like that one the buffers posted since have room
+    /// for. [`usize::MAX`]: there may be room of unknown size.
     fn room(&mut self) -> Result<usize, QueueError>;
 
     /// Makes everything completed and put since the last flush visible to the peer, at once for
@@ -238,7 +238,7 @@ pub trait RxProgress {
     fn has_consumed(&self, position: u32) -> bool;
 }
 
-/// A pair whose peer may send only so much.
+/// A pair whose peer's sending is limited.
 pub trait RateLimit {
     /// Until when nothing is fetched, although the peer may have published frames. `None`: there
     /// is credit left.

@@ -1,5 +1,5 @@
-//! Guards around the steps of a burst: they take time stamps while somebody profiles, and do
-//! nothing but call the step otherwise.
+//! Guards around the steps of a burst: they take time stamps while a profile is taken, and
+//! otherwise only call the step.
 //!
 //! The time since the last stamp belongs to the step that ends, so the steps add up to the whole
 //! time of the worker (see [`crate::stage_profiler`]).

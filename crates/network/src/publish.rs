@@ -8,8 +8,8 @@ use crate::slot::Slot;
 use crate::step::Step;
 
 impl Slot {
-    /// About so many frames follow. True when nothing was put since the last flush: then the ring
-    /// is to be published. `mark`: a profiler will ask for what it has received since now.
+    /// Announces about `frames` frames. True when nothing was put since the last flush: then the
+    /// ring is to be published. `mark`: a profiler will ask for the frames received from now on.
     #[inline]
     pub fn open(&mut self, frames: usize, mark: bool) -> bool {
         if self.dirty || !self.is_healthy() {

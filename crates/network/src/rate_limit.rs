@@ -1,4 +1,4 @@
-//! Ports that may send or receive only so much, and only from certain addresses.
+//! Ports with limits of sending and receiving, or with a list of addresses.
 //!
 //! A sender that has used up its rate waits: its frames stay in its ring, where they hold up nobody
 //! else. What exceeds the rate of a receiver is dropped there, since it would have to wait in the

@@ -203,7 +203,7 @@ fn take_prefix(bucket: &TokenBucket, now: Instant, frames: &[Frame]) -> usize {
     0
 }
 
-/// How many of the frames, from the first on, are no more than `room`.
+/// The number of frames, from the first on, that fit into `room`.
 #[cold]
 fn prefix(frames: &[Frame], unit: Unit, room: u64) -> usize {
     let mut load = Load::default();

@@ -33,7 +33,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// The result, with so many frames carried; `moved`: or anything else.
+    /// The result with `frames` frames carried; `moved`: other work was done.
     #[inline]
     pub fn served(&self, frames: usize, moved: bool) -> Served {
         Served { cost: self.cost, units: frames as u64, moved, more: self.more }

@@ -64,7 +64,7 @@ pub struct Attachment {
 pub enum Leaving {
     /// Back to its port.
     Detach,
-    /// To another worker, when so many batches from each worker have been delivered here.
+    /// To another worker, when these numbers of batches from each worker have been delivered here.
     Migrate(Vec<u64>),
 }
 
@@ -180,7 +180,7 @@ impl Slot {
         !self.in_flight.is_empty() && (!self.in_flight.has_room() || self.on.pair.is_full())
     }
 
-    /// Counts a burst that it sent: so many frames of it are finished.
+    /// Counts a burst that the queue sent, of which `finished` frames are finished.
     #[inline]
     pub(crate) fn sent(&mut self, finished: usize, bytes: u64) {
         if finished > 0 {

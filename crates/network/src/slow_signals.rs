@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// The part of the time that slow interrupts of a port may take: one in so many.
+/// Slow interrupts of a port may take 1/`SHARE` of the time.
 const SHARE: u32 = 50;
 
 /// The time beyond that rate that signals may take at once.
 const BURST: Duration = Duration::from_millis(100);
 
-/// So many in a row at least, however long each takes: one may be due to the machine.
+/// Least number of slow interrupts in a row that stops a port, however long each takes: a single
+/// one may be due to the machine.
 const LEAST: u32 = 4;
 
 /// The slow interrupts of a port.
@@ -33,7 +34,7 @@ struct Account {
 }
 
 impl SlowSignals {
-    /// An interrupt at `now` was slow, and took so long. False: there have been too many.
+    /// Notes a slow interrupt at `now` that took `spent`. False: there have been too many.
     pub(crate) fn allows(&self, spent: Duration, now: Instant) -> bool {
         let mut account = self.0.lock();
         let due = account.paid.filter(|paid| *paid > now);

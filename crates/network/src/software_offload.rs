@@ -17,8 +17,8 @@ use crate::port::{QueueError, QueuePair};
 use crate::run::Run;
 use crate::slot::Slot;
 
-/// Least payload of a segment, in bytes: less than any network's own maximum, so that nobody asks
-/// for it but to have a worker make thousands of frames out of one.
+/// Least payload of a segment, in bytes. It is less than any network's own maximum: a sender that
+/// asks for less only makes a worker produce thousands of frames out of one.
 const MIN_SEGMENT: u16 = 256;
 
 /// Puts the first frame of `run`: its head is edited, and offloads that the receiver does not take

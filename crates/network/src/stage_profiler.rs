@@ -120,7 +120,7 @@ impl StageProfiler {
         }
     }
 
-    /// A queue received so many frames and bytes of the present burst.
+    /// Notes that a queue received `frames` frames of `bytes` bytes in the present burst.
     pub fn received(&mut self, queue: &Arc<QueueCounters>, frames: u64, bytes: u64) {
         if frames > 0 {
             self.shares.push(Share { queue: Arc::clone(queue), frames, bytes });
@@ -143,7 +143,7 @@ impl StageProfiler {
         self.ticks.iter_mut().zip(part).for_each(|(ticks, part)| *ticks += part);
     }
 
-    /// Nothing since the last burst was done for anybody's frames.
+    /// Notes that the time since the last burst was not spent on frames.
     pub fn forget(&mut self) {
         self.ticks = Ticks::default();
         self.shares.clear();
@@ -164,7 +164,7 @@ impl StageProfiler {
     }
 }
 
-/// The share of `part` in `all` of so many ticks.
+/// The share of `part` in `all` of `ticks` ticks.
 fn share(ticks: u64, part: u64, all: u64) -> u64 {
     if part >= all {
         ticks

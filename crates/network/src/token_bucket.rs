@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// for 36 years of them.
 const TICKS: u64 = 16;
 
-/// A sender that has used up its rate waits for so long at least: to wake up for each frame would
+/// Least time for which a sender that has used up its rate waits: waking up for each frame would
 /// cost more than its copy. At most a quarter of a burst, so that nothing of the rate is lost.
 const GRAIN: Duration = Duration::from_micros(100);
 
@@ -77,7 +77,7 @@ impl TokenBucket {
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// Takes so much at `now`. False: there is no room for it, and nothing was taken.
+    /// Takes `units` at `now`. False: the bucket has fewer, and nothing was taken.
     pub fn take(&self, now: Instant, units: u64) -> bool {
         let (cost, now) = (ticks(units, self.rate.per_second), self.at(now));
         let pay = |paid: u64| {
@@ -87,7 +87,7 @@ impl TokenBucket {
         self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok()
     }
 
-    /// Gives back so much of what was taken.
+    /// Returns `units` that were taken.
     pub fn give_back(&self, units: u64) {
         let cost = ticks(units, self.rate.per_second);
         let back = |paid: u64| Some(paid.saturating_sub(cost));
@@ -95,7 +95,7 @@ impl TokenBucket {
         let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back);
     }
 
-    /// When so much may go, if nothing else goes before.
+    /// The time at which `units` can be taken, if nothing else is taken before.
     pub fn ready_at(&self, now: Instant, units: u64) -> Instant {
         let cost = ticks(units, self.rate.per_second).min(self.slack);
         let paid = self.paid.load(Ordering::Relaxed);
@@ -117,7 +117,7 @@ const SECOND: u64 = 1_000_000_000 * TICKS;
 /// Longest time that anything may be charged, in ticks: a month. So sums do not overflow.
 const LONGEST: u64 = 30 * 24 * 3600 * SECOND;
 
-/// How long so many units take, in ticks, rounded up.
+/// The time in which `units` accrue, in ticks, rounded up.
 fn ticks(units: u64, per_second: u64) -> u64 {
     let ticks = (u128::from(units) * u128::from(SECOND)).div_ceil(u128::from(per_second));
     u64::try_from(ticks).unwrap_or(u64::MAX).min(LONGEST)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use switch::PortId;
 
-/// A sender has a sole receiver when it has sent to nobody else for so long.
+/// Time after which a sender that has sent to no other port has a sole receiver.
 pub const SOLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Why a sender's next frame stays in its ring.
@@ -44,7 +44,7 @@ impl Destinations {
         }
     }
 
-    /// Whether the sender has sent to nobody but its last receiver for a while.
+    /// Whether the sender has sent only to its last receiver for a while.
     pub fn is_sole(&self, now: Instant) -> bool {
         self.changed.is_none_or(|at| now.saturating_duration_since(at) >= SOLE_AFTER)
     }

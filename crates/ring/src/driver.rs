@@ -186,7 +186,7 @@ pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
     }
 }
 
-/// How many chains of so many pieces there is room for, with `free` free descriptors.
+/// The number of chains of `pieces` pieces that `free` free descriptors have room for.
 pub(crate) fn room(free: usize, has_tables: bool, pieces: usize) -> usize {
     if has_tables && pieces > 1 { free } else { free / pieces.max(1) }
 }

@@ -29,7 +29,7 @@ pub struct Cli {
     /// Control socket of the daemon.
     #[arg(long, global = true, value_name = "PATH", help = control_help())]
     control: Option<PathBuf>,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -55,7 +55,7 @@ impl Cli {
     }
 }
 
-/// What to do.
+/// A command.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the daemon, in the foreground, until SIGTERM or SIGINT

@@ -49,7 +49,7 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A doorbell that nobody watches yet.
+    /// A doorbell that no worker watches yet.
     pub fn new() -> std::io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         Ok(Doorbell {

@@ -50,7 +50,7 @@ pub struct DrrScheduler {
 }
 
 impl DrrScheduler {
-    /// No queues yet; each class gets so much a round.
+    /// A scheduler without queues, in which each class gets `quantum` a round.
     pub fn new(quantum: u64) -> Self {
         DrrScheduler { classes: Vec::new(), quantum }
     }

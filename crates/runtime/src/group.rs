@@ -27,7 +27,7 @@ pub struct Group<P: Pipeline> {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Doorbells for so many workers, for their pipelines and for [`Group`].
+/// Doorbells for `count` workers, for their pipelines and for [`Group`].
 ///
 /// # Errors
 /// When descriptors cannot be had.

@@ -1,4 +1,4 @@
-//! A worker without a thread of its own: it works when it is told to, and never sleeps.
+//! A worker without a thread of its own, which works when its owner drives it, and never sleeps.
 //!
 //! For callers that have to know exactly when a worker works and what that takes: measurements that
 //! have to give the same figure each time, and those where one thread plays the guests, too.

@@ -68,7 +68,7 @@ pub trait Pipeline: Send + Sized + 'static {
     /// Waits that belong to no queue that is being served.
     fn pending(&self, waits: &mut Waits);
 
-    /// When the worker has to be awake although nobody signals.
+    /// The time at which the worker has to be awake even without a signal.
     fn deadline(&self) -> Option<Instant>;
 
     /// Whether another worker has left something.

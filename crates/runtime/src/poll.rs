@@ -40,20 +40,20 @@ pub use policy::PollingPolicy;
 /// is awake for others anyway: that costs little, and saves the peer its signals.
 pub const BESIDE: Duration = Duration::from_micros(50);
 
-/// One gap of so many is polled through for as long as a sleep takes.
+/// One gap in this many is polled through for as long as a sleep takes.
 const EXPLORE: u32 = 32;
 /// As long as fewer are known, all are.
 const KNOWN: u32 = 16;
-/// The plan is made anew after so many gaps that count, and not sooner than so.
+/// Gaps after which the plan is made anew, and the shortest time between two plans.
 const RENEW: u32 = 8;
 const SETTLED: Duration = Duration::from_micros(100);
-/// So many naps that ended with something are judged together. They are useful if they found so
-/// many units of work each.
+/// Naps that ended with work and are judged together. They are useful if they found this many units
+/// of work each.
 const JUDGED: u64 = 8;
 const WORTH_NAPPING: u64 = 2;
 /// How long no nap is tried after they were of no use.
 const BAN: Duration = Duration::from_millis(100);
-/// A round that did so many units of work is not followed by a nap: more than half a burst came
+/// A round that did this many units of work is not followed by a nap: more than half a burst came
 /// within the last one.
 const MANY: u64 = 32;
 
@@ -91,7 +91,7 @@ impl State {
 pub enum Next {
     /// Poll again.
     Poll,
-    /// Sleep for so long, with queues that are not armed.
+    /// Sleep for this time, with queues that are not armed.
     Nap(Duration),
     /// Arm what is not armed yet, and sleep.
     Arm,
@@ -168,7 +168,7 @@ impl Poll {
         poll
     }
 
-    /// A round that began at `now` moved something: so many units of work, or anything else.
+    /// Notes that a round that began at `now` did `units` units of work, or other work.
     #[inline]
     pub fn found(&mut self, now: Instant, units: u64) {
         self.found = units;
@@ -178,8 +178,8 @@ impl Poll {
         self.moved = now;
     }
 
-    /// A gap is over. Its length counts if it was polled through for so long that a sleep would not
-    /// have hidden it.
+    /// Ends a gap. Its length counts if the worker polled long enough that a sleep would not have
+    /// hidden it.
     fn end_gap(&mut self, now: Instant) {
         let gap = ns(now.saturating_duration_since(self.moved));
         match self.state {

@@ -22,15 +22,14 @@ use crate::worker::Worker;
 /// How often a worker that is kept busy by some queues polls for signals of those that are armed.
 const EVENT_INTERVAL: Duration = Duration::from_micros(20);
 
-/// How soon a worker looks again for room when no wait has an end of its own, or when nobody would
-/// signal room.
+/// Interval at which a worker looks for room when no wait has an end of its own, or when no signal
+/// of room would come.
 const ROOM_INTERVAL: Duration = Duration::from_millis(1);
 
-/// One unbounded sleep of so many is made to end after [`PROBE`], so that it is seen how late
-/// timers are.
+/// One unbounded sleep in this many is made to end after [`PROBE`], to measure how late timers are.
 const PROBED: u64 = 64;
 const PROBE: Duration = Duration::from_micros(200);
-/// The CPU time of one sleep of so many is measured. Not a divisor of [`PROBED`], so that sleeps
+/// The CPU time of one sleep in this many is measured. Not a divisor of [`PROBED`], so that sleeps
 /// without an end are measured, too.
 const TIMED: u64 = 15;
 

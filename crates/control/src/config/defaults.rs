@@ -7,7 +7,7 @@ pub const MAX_QUEUES: u16 = 16;
 /// Most workers that are started by default.
 const MOST_WORKERS: usize = 16;
 
-/// Workers on a host with so many CPUs: one for each, 16 at most.
+/// Workers on a host with `cpus` CPUs: one for each, 16 at most.
 pub fn workers(cpus: usize) -> usize {
     cpus.clamp(1, MOST_WORKERS)
 }
@@ -17,7 +17,7 @@ pub fn offered(workers: usize) -> u16 {
     u16::try_from(workers).unwrap_or(MAX_QUEUES).clamp(1, MAX_QUEUES)
 }
 
-/// Queue pairs that a guest with so many vCPUs uses of those that it is offered. The guest's driver
+/// Queue pairs that a guest with `vcpus` vCPUs uses of those that are offered. The guest's driver
 /// chooses this number: virtio_net and xen-netfront follow the same rule.
 pub fn used(vcpus: u16, offered: u16) -> u16 {
     vcpus.clamp(1, offered.max(1))

@@ -159,7 +159,7 @@ impl PortSpec {
         address.or_else(|| own.then(|| OWN_MAC.to_owned()))
     }
 
-    /// Queue pairs that the port has in a daemon with so many workers.
+    /// Queue pairs of the port in a daemon with `workers` workers.
     pub fn queue_pairs(&self, workers: usize) -> u16 {
         self.queues.unwrap_or_else(|| defaults::offered(workers))
     }

@@ -185,7 +185,7 @@ impl Reader<'_, '_> {
         Some(PortKind::Embedded { socket, design, extensions, device_queue, lock_mac })
     }
 
-    /// A socket that nobody else has.
+    /// A socket that no other port or disk has.
     fn socket(&mut self, given: Given<Text<Socket>>) -> Option<PathBuf> {
         let socket = self.required("socket", given)?;
         let span = socket.span();

@@ -4,11 +4,11 @@ use network::token_bucket::{Rate, Unit};
 
 use super::amount::{BitRate, BurstBytes, Frames};
 
-/// A burst that nobody set is what the rate sends in so many milliseconds.
+/// A burst that is not set is the amount that the rate sends in this number of milliseconds.
 const BURST_MS: u64 = 10;
-/// Such a burst has so many bytes at least: two of the longest frames.
+/// Least bytes of such a burst: two of the longest frames.
 const LEAST_BYTES: u64 = 128 << 10;
-/// Such a burst has so many frames at least: two bursts of a ring.
+/// Least frames of such a burst: two bursts of a ring.
 const LEAST_FRAMES: u64 = 128;
 
 /// Limits of both directions. Tx is what guests send.

@@ -32,7 +32,7 @@ impl Ports {
     }
 
     /// Makes these changes. Ports that cannot be put into service are tried again, as at the start.
-    /// What was named by ports that go, such as a socket, can be named by those that come.
+    /// A socket or device of a port that is removed can be used by one that is added.
     pub fn reload(&mut self, changes: &[Change]) -> Vec<ReloadChange> {
         for change in changes {
             match change {

@@ -17,7 +17,7 @@ impl Fabric {
     /// did not: the pair is not attached, or there already, or there is no such worker, or it
     /// could not leave its own in time.
     pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
-        // Locked all the time: nobody takes the pair away meanwhile.
+        // The lock is held throughout, so that the pair is not removed meanwhile.
         let mut state = self.lock();
         let Some(entry) =
             state.queue(queue).filter(|entry| entry.worker != to && to < self.worker_count())

@@ -390,7 +390,7 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
             .unwrap();
         assert_eq!(got, [n as u8; 110]);
     }
-    // To those who ask for whose pages they are, they are nobody's.
+    // These pages have no owner.
     let seen = selective.seen.lock().unwrap();
     assert_eq!(seen.len(), 100);
     assert!(seen.iter().all(|ends| ends.iter().flatten().count() == 1

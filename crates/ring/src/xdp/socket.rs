@@ -48,7 +48,8 @@ pub struct Losses {
 /// A socket, and the pages that the kernel writes into as long as it is open.
 #[derive(Debug)]
 pub struct Socket {
-    // In this order: what is closed first writes no more into what is let go after it.
+    // Dropped in this order: the socket is closed before the memory that it writes into is
+    // released.
     fd: OwnedFd,
     _pages: Arc<Memory>,
 }
@@ -108,7 +109,7 @@ impl Receiver {
         Ok(Self::over(fill, frames, Socket { fd: socket, _pages: pages }))
     }
 
-    /// A receiver over these rings, whose other side somebody else has.
+    /// A receiver over these rings, whose other side is elsewhere.
     pub fn over(fill: Ring, frames: Ring, socket: Socket) -> Self {
         Receiver { fill: Fill::new(fill), frames: Frames::new(frames), socket: Arc::new(socket) }
     }
@@ -129,7 +130,7 @@ impl Receiver {
     /// Never, while the ring is there.
     pub fn publish(&mut self) -> Result<(), Violation> {
         if self.fill.publish()? {
-            // It is what the kernel wants to hear, whatever it answers.
+            // The kernel requires this request, whatever it answers.
             let _ =
                 rustix::net::recv(&self.socket.fd, &mut [0u8; 0], rustix::net::RecvFlags::DONTWAIT);
         }
@@ -138,8 +139,8 @@ impl Receiver {
 }
 
 impl Socket {
-    /// A stand-in for a socket where somebody in this process has the other side of the rings: `fd`
-    /// is readable with a frame.
+    /// A stand-in for a socket whose other side of the rings is in this process: `fd` is readable
+    /// when there is a frame.
     pub fn stand_in(fd: OwnedFd, pages: Arc<Memory>) -> Self {
         Socket { fd, _pages: pages }
     }

@@ -41,7 +41,7 @@ pub enum Disk {
 pub struct AddDisk {
     /// Name of the disk
     pub name: String,
-    /// What guests attach to: vhost-user
+    /// Kind of the interface for guests: vhost-user
     #[arg(long, value_name = "KIND", default_value = "vhost-user")]
     pub kind: String,
     /// Path of the socket

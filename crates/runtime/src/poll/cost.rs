@@ -18,16 +18,16 @@ use crate::watcher::{Signal, Watcher};
 
 /// How often each kind of sleep is measured.
 const TRIES: usize = 9;
-/// How long those sleeps are: so long that the CPU becomes idle.
+/// Length of those sleeps, in which the CPU becomes idle.
 const TRIED: Duration = Duration::from_micros(100);
 /// A signal that takes longer than that says nothing.
 const LIMIT: Duration = Duration::from_millis(100);
-/// A figure moves by one part of so many towards a new one.
+/// A figure moves by 1/`SLOWNESS` of the difference towards a new one.
 const SLOWNESS: i64 = 8;
 /// The range of plausible figures.
 const LEAST: u64 = 200;
 const MOST: u64 = 1_000_000;
-/// Polling for so long shows more than any sleep.
+/// Time of polling, in ns, that shows more than any sleep.
 const CLEAR: u64 = 5_000;
 
 /// The cost of sleeping.
@@ -80,13 +80,13 @@ impl Cost {
         )
     }
 
-    /// A sleep took so much CPU time, until a signal or until a timer.
+    /// Notes the CPU time of a sleep that ended with a signal or with a timer.
     pub fn spent(&mut self, timed: bool, cpu: u64) {
         move_towards(if timed { &mut self.nap } else { &mut self.sleep }, cpu);
     }
 
-    /// A sleep ended so long after its time. How long a signal took is not known; its delay has
-    /// the same causes as a timer's, so both are taken to grow and shrink alike, up to four
+    /// Notes a sleep that ended `time` ns late. The delay of a signal cannot be measured. It has
+    /// the same causes as a timer's, so both are assumed to grow and shrink alike, up to four
     /// times.
     pub fn came_late(&mut self, time: u64) {
         move_towards(&mut self.late, time);

@@ -20,7 +20,7 @@ fn start(bucket: usize) -> u64 {
 }
 
 impl Gaps {
-    /// A gap of so many ns is over.
+    /// Notes a gap of `gap` ns.
     pub fn add(&mut self, gap: u64) {
         let bucket = (u64::BITS - (gap / LEAST).leading_zeros()) as usize;
         self.counts[bucket.min(BUCKETS - 1)] += 1;
@@ -57,7 +57,7 @@ impl Gaps {
         (longer / total, taken / total)
     }
 
-    /// The gap, in ns, that so many percent of them do not exceed; to a factor of two.
+    /// A percentile of the gaps, in ns, to a factor of two.
     pub fn percentile(&self, percent: u32) -> u64 {
         let wanted = u64::from(self.total) * u64::from(percent);
         let mut seen = 0;

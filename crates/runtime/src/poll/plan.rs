@@ -42,8 +42,8 @@ impl Plan {
         if self.nap == 0 { self.until } else { 0 }
     }
 
-    /// Naps so often at most. Half a nap less than they take: no further one is begun because a
-    /// timer was early.
+    /// A plan of at most `times` naps. Its window is half a nap shorter than they take, so that no
+    /// further nap begins because a timer was early.
     fn naps(nap: u64, times: u64, late: u64) -> Plan {
         Plan { nap, until: (nap + late) * times - nap / 2 }
     }

@@ -17,7 +17,7 @@ pub enum PollingPolicy {
     /// Four nanoseconds of waiting are worth one of CPU time.
     #[default]
     Balanced,
-    /// Polls for so long, whatever happened before: for comparison.
+    /// Polls for this time, whatever happened before: for comparison.
     Fixed(Duration),
     /// A nanosecond of waiting is worth ten of CPU time.
     Latency,

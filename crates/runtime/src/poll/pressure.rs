@@ -70,7 +70,7 @@ impl CpuPressure {
     }
 }
 
-/// Whether `part` is more than so many percent of `whole`.
+/// Whether `part` is more than `percent` of `whole`.
 fn is_above(part: Duration, whole: Duration, percent: u64) -> bool {
     part.as_nanos() * 100 > whole.as_nanos() * u128::from(percent)
 }

@@ -15,7 +15,7 @@ const LEN: usize = 60;
 /// Sectors to which discards should be aligned: a page.
 const DISCARD_ALIGNMENT: u32 = (4096 / SECTOR) as u32;
 
-/// The whole space for a disk with so many queues.
+/// The whole space for a disk with `queues` queues.
 fn space(disk: &Disk, queues: u16, write_cache: bool) -> [u8; LEN] {
     let mut space = [0; LEN];
     let mut put = |at: usize, bytes: &[u8]| {

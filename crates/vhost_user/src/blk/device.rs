@@ -52,7 +52,7 @@ pub struct BlkDevice<H: RequestHost> {
 }
 
 impl<H: RequestHost> BlkDevice<H> {
-    /// A device with so many queues, none of which is started.
+    /// A device with `queues` queues, none of which is started.
     pub fn new(host: H, disk: Arc<Disk>, queues: u16) -> Self {
         let queues = (0..queues.max(1)).map(|_| Queue::None).collect();
         let mut device = BlkDevice {

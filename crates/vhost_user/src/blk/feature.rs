@@ -15,7 +15,7 @@ pub mod bit {
     pub const SEG_MAX: u64 = 1 << VIRTIO_BLK_F_SEG_MAX;
     /// Nothing may change.
     pub const RO: u64 = 1 << VIRTIO_BLK_F_RO;
-    /// The size of a block is told.
+    /// The configuration space holds the size of a block.
     pub const BLK_SIZE: u64 = 1 << VIRTIO_BLK_F_BLK_SIZE;
     /// The driver sends flushes.
     pub const FLUSH: u64 = 1 << VIRTIO_BLK_F_FLUSH;

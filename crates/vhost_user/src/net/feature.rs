@@ -20,7 +20,7 @@ pub mod bit {
     pub const CSUM: u64 = 1 << VIRTIO_NET_F_CSUM;
     /// The driver takes frames with partial checksums.
     pub const GUEST_CSUM: u64 = 1 << VIRTIO_NET_F_GUEST_CSUM;
-    /// The driver is told an MTU.
+    /// The configuration space holds an MTU.
     pub const MTU: u64 = 1 << VIRTIO_NET_F_MTU;
     /// The driver takes TSO over IPv4.
     pub const GUEST_TSO4: u64 = 1 << VIRTIO_NET_F_GUEST_TSO4;

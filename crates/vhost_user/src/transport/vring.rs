@@ -34,7 +34,7 @@ pub struct Vring {
     pub kick: Option<Arc<Event>>,
     /// The driver is interrupted through this; `None`: it is not interrupted.
     pub call: Option<Arc<Event>>,
-    /// The front-end is told of errors through this.
+    /// The event that signals errors to the front-end.
     pub err: Option<Arc<Event>>,
     /// The device has started it.
     pub running: bool,

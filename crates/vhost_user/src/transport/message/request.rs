@@ -30,7 +30,7 @@ pub enum Request {
     SetVringKick(u8, HasFd),
     /// Descriptor through which the driver is interrupted; without one the driver polls.
     SetVringCall(u8, HasFd),
-    /// Descriptor through which the front-end is told of errors.
+    /// Descriptor by which errors are signalled to the front-end.
     SetVringErr(u8, HasFd),
     /// Report the protocol features that are offered.
     GetProtocolFeatures,

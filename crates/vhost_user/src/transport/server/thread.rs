@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Once a front-end has been quiet for so long, the vrings that it enabled are logged.
+/// Time for which a front-end must be quiet before the vrings that it enabled are logged.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// Why a connection ended.
