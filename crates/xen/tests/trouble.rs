@@ -1,5 +1,5 @@
-//! Failures that no guest has caused: a store that cannot be reached for a while, and counters of
-//! vifs that are removed.
+//! Failures that no guest has caused: a store that cannot be reached for a while; and what is left
+//! of vifs that are removed.
 
 mod front;
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use front::netfront::Netfront;
-use front::{FrontSpec, Host, frame, introduce, wait, what};
+use front::{Front, FrontSpec, Host, frame, introduce, wait, what};
 use hypervisor::store::{OnChange, Permission};
 use hypervisor::{DomId, Nodes, Store, StoreError, Transaction, Watch};
 use xen::netif::options::PortOptions;
@@ -169,4 +169,32 @@ fn counters_of_removed_vifs_are_found_once() {
         });
     }
     assert_eq!(sum(), last);
+}
+
+/// The error of a vif goes with the vif, and the directory of a domain's errors with its last vif.
+#[test]
+fn errors_of_removed_vifs_are_removed() {
+    let host = Host::new();
+    let first = Front::attached(&host, 3, FrontSpec::default());
+    let second = first.sibling(1, FrontSpec::default());
+    let vifs = [&first, &second];
+    for vif in vifs {
+        wait(|| vif.back_state() == Some(2));
+        // Without any keys.
+        vif.put("state", 4);
+        host.stopped(vif);
+    }
+    let store = host.machine.hypervisor(DomId(0)).store;
+    let errors = |of: &str| {
+        store.nodes().directory(&format!("/local/domain/0/error/backend/vif{of}")).unwrap()
+    };
+    let remove = |vif: &Front| {
+        vif.device(|device| host.machine.forget(device)).unwrap();
+        wait(|| host.vif(vif).is_none());
+    };
+    assert_eq!(errors("/3"), ["0", "1"]);
+    remove(&first);
+    assert_eq!(errors("/3"), ["1"]);
+    remove(&second);
+    assert_eq!(errors(""), [""; 0]);
 }

@@ -141,6 +141,11 @@ impl<D: Device> Backend<D> {
         self.connected_since.is_some()
     }
 
+    /// Removes the device's error from the store, after the toolstack has removed the device.
+    pub fn remove_errors(&self) {
+        self.node.remove_errors();
+    }
+
     /// The device.
     pub fn device(&self) -> &D {
         &self.device

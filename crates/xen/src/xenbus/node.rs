@@ -134,6 +134,21 @@ impl Node {
             let _ = self.nodes().remove(directory);
         }
     }
+
+    /// Removes the error of a device that has been removed, and with the last one the directory of
+    /// errors of its frontend's domain. A guest that breaks the rules and reboots has another
+    /// number each time, so that what stays would add up.
+    pub(super) fn remove_errors(&self) {
+        self.clear_error();
+        let node = self.error_node();
+        // Below this directory are the handle's and the error itself.
+        if let Some(domain) = node.rsplitn(3, '/').nth(2)
+            && self.nodes().directory(domain).is_ok_and(|devices| devices.is_empty())
+        {
+            // As above, a directory that cannot be removed may stay.
+            let _ = self.nodes().remove(domain);
+        }
+    }
 }
 
 /// Whether the hotplug script has finished with the device whose backend directory is `backend`.

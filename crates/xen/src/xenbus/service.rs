@@ -243,7 +243,13 @@ impl<D: Driver> EventLoop<D> {
                 return;
             }
         };
-        self.devices.retain(|id, _| found.contains_key(id));
+        self.devices.retain(|id, device| {
+            let exists = found.contains_key(id);
+            if !exists {
+                device.remove_errors();
+            }
+            exists
+        });
         for (id, path) in found {
             if self.devices.contains_key(&id) {
                 continue;
