@@ -180,7 +180,10 @@ pub const CASES: &[Case] = &[
     sender(
         "holes",
         "sends from memory without pages",
-        ("sends frames of 60 KB", plain(60_000)),
+        (
+            "sends frames of 60 KB, and gives back pages of a private memory",
+            SenderSpec::new(Shape::PrivateHoles(60_000)),
+        ),
         SenderSpec::new(Shape::Holes(60_000)),
     ),
     sender(
@@ -206,7 +209,7 @@ pub const CASES: &[Case] = &[
     sender(
         "kicks",
         "kicks 1000 times, and sends nothing",
-        SMALL,
+        ("signals a private descriptor", SenderSpec::new(Shape::PrivateKicks(1000))),
         SenderSpec::new(Shape::Kicks(1000)),
     ),
     Case {

@@ -1,9 +1,11 @@
 //! A guest that sends frames of odd shapes to another guest of its own.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ring::driver::{DriverRing, Piece};
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use vhost_user::net::feature::bit;
 use vhost_user_driver::{DriverError, Guest};
 
@@ -28,6 +30,9 @@ const SPARE: u64 = 1 << 39;
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
+/// Gives pages of a file back, and keeps its length.
+const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
 /// The shape of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -49,8 +54,13 @@ pub enum Shape {
     Holes(usize),
     /// A large frame in pages that were never used before, of a memory of half a terabyte.
     Sparse(usize),
+    /// An ordinary large frame, and as many pages of a memory that the daemon does not have are
+    /// allocated and given back to the host as [`Holes`](Self::Holes) gives back.
+    PrivateHoles(usize),
     /// No frame: the ring is kicked so many times.
     Kicks(usize),
+    /// No frame: an event descriptor that nobody watches is signalled so many times.
+    PrivateKicks(usize),
 }
 
 /// The specification of the pair of guests.
@@ -73,10 +83,33 @@ impl SenderSpec {
     }
 }
 
+/// What the daemon does not see. A fair neighbour does to these what the hostile one does to its
+/// guest's, so that both take as much time of the guests' CPU.
+struct Private {
+    memory: OwnedFd,
+    event: OwnedFd,
+}
+
+impl Private {
+    fn new() -> rustix::io::Result<Private> {
+        Ok(Private {
+            memory: memfd_create("private", MemfdFlags::CLOEXEC)?,
+            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// Allocates pages for `len` bytes, and gives them back.
+    fn allocate_and_give_back(&self, len: u64) -> rustix::io::Result<()> {
+        fallocate(&self.memory, FallocateFlags::empty(), 0, len)?;
+        fallocate(&self.memory, PUNCH, 0, len)
+    }
+}
+
 /// A sender and its receiver.
 pub struct Sender {
     from: Station,
     to: Station,
+    private: Private,
     spec: SenderSpec,
     /// Frames sent so far, from which new addresses and flows are made.
     sent: u32,
@@ -120,7 +153,8 @@ impl Sender {
             neighbour::announce(station, number)?;
         }
         from.fill(&bytes_of(spec.shape));
-        Ok(Sender { from, to, spec, sent: 0 })
+        let private = Private::new().map_err(|e| DriverError::Io("private memory", e.into()))?;
+        Ok(Sender { from, to, private, spec, sent: 0 })
     }
 
     /// The guest that receives.
@@ -154,6 +188,12 @@ impl Sender {
             Shape::Holes(len) => {
                 give_back(self.from.guest(), addr, len as u64)?;
                 self.from.write(addr, &bytes_of(Shape::Plain(60)));
+            }
+            Shape::PrivateHoles(len) => {
+                let len = buffer_of(Shape::Holes(len)) - PAGE;
+                self.private
+                    .allocate_and_give_back(len)
+                    .map_err(|e| DriverError::Io("private memory", e.into()))?;
             }
             Shape::Sparse(len) => {
                 let place = self.from.set_aside(buffer_of(Shape::Holes(len)))?;
@@ -191,6 +231,12 @@ impl Neighbour for Sender {
                         self.from.driver(queue).tx.kick();
                     }
                 }
+                Shape::PrivateKicks(count) => {
+                    for _ in 0..count {
+                        // A counter that is full is as well as any.
+                        let _ = rustix::io::write(&self.private.event, &1u64.to_ne_bytes());
+                    }
+                }
                 _ => self.fill(queue)?,
             }
         }
@@ -202,8 +248,7 @@ impl Neighbour for Sender {
 fn give_back(guest: &Guest, addr: u64, len: u64) -> Result<(), DriverError> {
     let start = addr.next_multiple_of(PAGE);
     let end = (addr + VNET as u64 + len) / PAGE * PAGE;
-    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(guest.file(), how, start, end.saturating_sub(start))
+    fallocate(guest.file(), PUNCH, start, end.saturating_sub(start))
         .map_err(|e| DriverError::Io("memory of a neighbour", e.into()))
 }
 
@@ -216,9 +261,10 @@ fn len_of(shape: Shape) -> usize {
         | Shape::Flows(len)
         | Shape::Broadcast(len)
         | Shape::Holes(len)
+        | Shape::PrivateHoles(len)
         | Shape::Sparse(len) => len,
         Shape::Segments(_) => LARGEST,
-        Shape::Kicks(_) => 60,
+        Shape::Kicks(_) | Shape::PrivateKicks(_) => 60,
     }
 }
 
@@ -240,7 +286,7 @@ fn ring_of(shape: Shape) -> u16 {
 
 fn buffers_of(shape: Shape) -> u16 {
     match shape {
-        Shape::Segments(_) | Shape::Holes(_) => 64,
+        Shape::Segments(_) | Shape::Holes(_) | Shape::PrivateHoles(_) => 64,
         _ => 256,
     }
 }
