@@ -181,7 +181,7 @@ fn work(host: &TestHost, burst: &mut Burst, input: &mut Input<'_>) {
     }
     let (from, to) =
         (ids[usize::from(input.u8()) % ids.len()], ids[usize::from(input.u8()) % ids.len()]);
-    burst.reset(64);
+    burst.reset();
     on(host, from, |pair| pair.fetch(burst));
     let frames = burst.frames().len();
     let finished = frames.min(usize::from(input.u8()));
@@ -195,7 +195,7 @@ fn work(host: &TestHost, burst: &mut Burst, input: &mut Input<'_>) {
         }
         pair.flush().map(drop)
     });
-    burst.reset(64);
+    burst.reset();
     let rest = input.u8();
     on(host, from, |pair| {
         pair.rewind(frames - finished);

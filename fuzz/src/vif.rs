@@ -227,7 +227,7 @@ fn turn(
     input: &mut Input<'_>,
 ) {
     let to = from ^ usize::from(input.u8() & 1);
-    burst.reset(64);
+    burst.reset();
     on(&mut queues[from], |queue| queue.fetch(burst));
     let frames = burst.frames().len();
     let finished = frames.min(usize::from(input.u8()));
@@ -253,7 +253,7 @@ fn turn(
             .for_each(|(token, _)| queue.invalidate(token));
         queue.flush().map(drop)
     });
-    burst.reset(64);
+    burst.reset();
     on(&mut queues[from], |queue| {
         queue.rewind(frames - finished);
         queue.complete(finished);

@@ -124,11 +124,19 @@ impl Burst {
         }
     }
 
-    /// Forgets all frames; `limit` is how many the next fetch may take.
-    pub fn reset(&mut self, limit: usize) {
+    /// Forgets all frames, and lets go of the memory they were in.
+    pub fn reset(&mut self) {
         self.count = 0;
         self.chains.clear();
         self.gather.clear();
+        self.limit = BURST;
+    }
+
+    /// The next fetch may take so many frames. Not to be called before what was fetched last is
+    /// [forgotten](Self::reset).
+    #[inline]
+    pub fn set_limit(&mut self, limit: usize) {
+        debug_assert!(self.is_empty() && self.gather.is_empty());
         self.limit = limit.min(BURST);
     }
 

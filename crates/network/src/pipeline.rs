@@ -11,15 +11,15 @@
 //! ([`profiling`](crate::profiling)).
 //!
 //! A hostile sender can publish whatever it likes: a frame's head is copied once and only the copy
-//! is looked at, a burst has at most [`BURST`] frames, and whatever its frames cost is charged to
-//! it ([`quantum`](crate::quantum)).
+//! is looked at, a burst has at most [`BURST`](crate::burst::BURST) frames, and whatever its frames
+//! cost is charged to it ([`quantum`](crate::quantum)).
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use runtime::{PendingInterrupts, Served};
 
-use crate::burst::{BURST, Burst};
+use crate::burst::Burst;
 use crate::classifier::Classifier;
 use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
@@ -60,6 +60,8 @@ pub(crate) struct Clock {
     pub now: Instant,
     /// Whole seconds since the start, from 1.
     pub seconds: u32,
+    /// When `seconds` changes: a comparison a round takes less than a difference.
+    pub next_second: Instant,
 }
 
 /// A frame of the present burst that has to wait, and all frames behind it with it.
@@ -101,7 +103,7 @@ impl FramePipeline {
         if limited && slot.wait_for_rate(self.clock.now) {
             return 0;
         }
-        self.burst.reset(slot.sending.limit.next());
+        self.burst.set_limit(slot.sending.limit.next());
         if let Err(error) = slot.on.pair.fetch(&mut self.burst) {
             slot.fail(error);
             return 0;
@@ -175,7 +177,7 @@ impl FramePipeline {
         }
         self.service.cost += self.service.carriage;
         // From here on nothing points into the sender's memory any more.
-        self.burst.reset(BURST);
+        self.burst.reset();
         let Some(slot) = self.slots.get_mut(src) else { return };
         if let Some(error) = error {
             slot.fail(error);
@@ -195,6 +197,7 @@ impl FramePipeline {
     /// Nothing was fetched: perhaps the sender has used up its rate, or a device has put frames on
     /// the queue's Rx ring itself.
     fn fetched_nothing(&mut self, src: usize) -> Served {
+        self.burst.reset();
         self.poll_rate_limit(src);
         let moved = self.poll_device(src);
         self.poll_later(src);

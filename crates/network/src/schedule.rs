@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ring::GrantCopyBatch;
@@ -256,15 +256,25 @@ impl Pipeline for FramePipeline {
 
 impl Clock {
     fn new(start: Instant) -> Self {
-        Clock { start, now: start, seconds: 1 }
+        Clock { start, now: start, seconds: 1, next_second: start + SECOND }
     }
 
     #[inline]
     fn tick(&mut self, now: Instant) {
         self.now = now;
-        self.seconds = seconds(self.start, now);
+        if now >= self.next_second {
+            self.count_seconds();
+        }
+    }
+
+    #[cold]
+    fn count_seconds(&mut self) {
+        self.seconds = seconds(self.start, self.now);
+        self.next_second = self.start + SECOND * self.seconds;
     }
 }
+
+const SECOND: Duration = Duration::from_secs(1);
 
 /// Whole seconds since the start, from 1.
 #[inline]

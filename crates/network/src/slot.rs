@@ -243,9 +243,7 @@ impl Slot {
             None => None,
             Some(_) => pair.coalescing().map(Coalescing::flush_deferred),
         };
-        let flushed = deferred.unwrap_or_else(|| pair.flush());
-        self.charge_signals(now);
-        match flushed {
+        match deferred.unwrap_or_else(|| pair.flush()) {
             Ok([tx, rx]) => {
                 let count = &self.on.counters;
                 count.tx.note(tx);
@@ -253,10 +251,14 @@ impl Slot {
                 if rx != Notified::Nothing {
                     count.rx.bursts.add(1);
                 }
-                self.coalescer.as_mut()?.publish(rx, count.traffic(), now);
+                if tx == Notified::Sent || rx == Notified::Sent {
+                    self.charge_signals(now);
+                }
+                self.coalescer.as_mut()?.publish(rx, self.on.counters.traffic(), now);
                 self.fire_due(now)
             }
             Err(error) => {
+                self.charge_signals(now);
                 self.fail(error);
                 None
             }

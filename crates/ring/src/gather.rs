@@ -126,6 +126,11 @@ impl Gather {
         }
     }
 
+    /// Whether it holds no chain.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty() && self.source.granted.is_empty()
+    }
+
     /// So many page faults happened in the memory that the chains lie in: that of one peer.
     pub fn faulted(&self, faults: u64) {
         if let Some(memory) = self.source.pins.first() {

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::control::{Command, ControlLink, Shared};
 use crate::drr::DrrScheduler;
@@ -61,11 +61,10 @@ impl<P: Pipeline> Worker<P> {
         // The clock is read once a round: where reading it traps to a hypervisor, it costs as much
         // as some frames.
         while self.obey() {
-            let began = self.now;
             if self.round() {
                 self.poll_events_again();
-                self.tick();
-                self.pipeline.counters().busy.add((self.now - began).as_nanos() as u64);
+                let spent = self.tick();
+                self.pipeline.counters().busy.add(spent.as_nanos() as u64);
             } else {
                 self.idle();
             }
@@ -190,18 +189,19 @@ impl<P: Pipeline> Worker<P> {
         }
     }
 
-    /// From here on it is `now`.
+    /// From here on it is `now`. Returns how much time has passed since the last call.
     #[inline]
-    pub(crate) fn tick_to(&mut self, now: Instant) {
+    pub(crate) fn tick_to(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.now);
         self.pipeline.counters().polling.passed(self.sleeper.poll.state(), passed);
         self.now = now;
         self.pipeline.tick(now);
+        passed
     }
 
     #[inline]
-    pub(crate) fn tick(&mut self) {
-        self.tick_to(Instant::now());
+    pub(crate) fn tick(&mut self) -> Duration {
+        self.tick_to(Instant::now())
     }
 
     fn attach(&mut self, id: QueueId, queue: P::Queue) {

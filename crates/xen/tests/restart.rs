@@ -113,7 +113,8 @@ impl Daemon {
     /// One turn, in the order of the datapath: fetch, put, copy, publish to the receiver, publish
     /// to the sender. False: it was killed.
     fn turn(&mut self, (a, b): (&Front, &Front), kill: Kill) -> bool {
-        self.burst.reset(16);
+        self.burst.reset();
+        self.burst.set_limit(16);
         self.a.fetch(&mut self.burst).unwrap();
         let count = self.burst.frames().len();
         if kill == Kill::Fetched {

@@ -2,7 +2,7 @@
 
 use runtime::QueueId;
 
-use crate::burst::{BURST, Burst};
+use crate::burst::Burst;
 use crate::port::QueueError;
 use crate::step::Ticks;
 
@@ -59,7 +59,7 @@ impl HandoffBatch {
 
     /// Lets go of all frames, for another burst.
     pub fn recycle(&mut self) {
-        self.burst.reset(BURST);
+        self.burst.reset();
         (self.lost, self.added) = (0, 0);
         (self.error, self.spent) = (None, Ticks::default());
     }

@@ -224,12 +224,12 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
         let filled =
             burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
         if !tx.control.enabled {
-            for frame in burst.frames_mut() {
-                frame.action = Action::Drop(DropReason::TxDisabled);
-            }
+            refuse(burst);
         }
-        filled.map_err(|violation| self.breach(violation))?;
-        Ok(self.check_memory()?)
+        match filled.and_then(|()| self.check_memory()) {
+            Ok(()) => Ok(()),
+            Err(violation) => Err(self.breach(violation)),
+        }
     }
 
     fn complete(&mut self, n: usize) {
@@ -392,5 +392,13 @@ impl<R: DeviceRing + 'static> RxProgress for NetQueuePair<R> {
 
     fn has_consumed(&self, position: u32) -> bool {
         self.rx.as_ref().is_none_or(|rx| rx.ring.has_consumed(position))
+    }
+}
+
+/// Drops what a ring sends that is not enabled.
+#[cold]
+fn refuse(burst: &mut Burst) {
+    for frame in burst.frames_mut() {
+        frame.action = Action::Drop(DropReason::TxDisabled);
     }
 }

@@ -199,7 +199,7 @@ impl Bench {
     fn fetch(&mut self) -> Vec<Action> {
         self.host.with(0, |pair| {
             let mut burst = Burst::new();
-            burst.reset(64);
+            burst.reset();
             pair.fetch(&mut burst).unwrap();
             let fates: Vec<_> = burst.frames().iter().map(|frame| frame.action.clone()).collect();
             pair.complete(fates.len());
@@ -754,7 +754,7 @@ proptest! {
                 if running[2 * index as usize] || running[2 * index as usize + 1] {
                     bench.host.with(index, |pair| {
                         let mut burst = Burst::new();
-                        burst.reset(64);
+                        burst.reset();
                         // Rings in this memory hold nothing, or nonsense; both are fine.
                         if pair.fetch(&mut burst).is_ok() {
                             pair.rewind(burst.frames().len());
