@@ -28,6 +28,24 @@ const EXTRA_INFO: u16 = 8;
 
 type Outcome = Result<(), FrontError>;
 
+/// Keys that make no sense: the name, and a value so many times over.
+const KEYS: [(&str, &str, usize); 5] = [
+    // A page that was never granted, and a port that was never opened.
+    ("tx-ring-ref", "7000", 1),
+    ("event-channel-tx", "1000", 1),
+    ("multi-queue-num-queues", "1000000000", 1),
+    ("ctrl-ring-ref", "-1", 1),
+    ("feature-sg", "\u{1b}[2J\n", 300),
+];
+
+/// What ports are stopped for with such keys.
+const BAD_KEYS: &[&str] = &[
+    "is not a number in range",
+    "has not granted page",
+    "has no event channel",
+    "multi-queue-num-queues is 1000000000",
+];
+
 /// The hostile guest.
 pub struct Foe {
     guest: Guest,
@@ -49,6 +67,7 @@ pub struct Attack {
 
 pub const ATTACKS: &[Attack] = &[
     attack("states", Foe::flip_states, |port| port.control_delayed > 0),
+    attack("keys", Foe::write_keys, |port| is_stopped(port, BAD_KEYS)),
     attack("events", Foe::signal, |port| port.total.kicks > 100),
     attack("control events", Foe::signal_control, |port| {
         is_stopped(port, &["a flood of control messages"])
@@ -119,6 +138,23 @@ impl Foe {
             0 => self.guest.connect_again(),
             _ => Ok(()),
         }
+    }
+
+    /// Connects with a key that makes no sense.
+    fn write_keys(&mut self) -> Outcome {
+        let (key, value, times) = KEYS[self.steps as usize % KEYS.len()];
+        self.guest.begin()?;
+        let bus = self.guest.frontend.bus();
+        let node = format!("{}/{key}", bus.path());
+        let before = bus.key(key)?;
+        bus.nodes().put(&node, value.repeat(times))?;
+        bus.set_state(State::Connected)?;
+        self.guest.wait_until_stopped()?;
+        match before {
+            Some(before) => bus.nodes().put(&node, before)?,
+            None => bus.nodes().remove(&node)?,
+        }
+        Ok(())
     }
 
     /// Signals without work, on both event channels.

@@ -74,15 +74,21 @@ impl Guest {
         self.wait(|state| matches!(state, State::Closing | State::Closed))
     }
 
-    /// Closes the interface, and connects it with new rings.
-    pub fn connect_again(&mut self) -> Result<(), FrontError> {
+    /// Closes the interface, and waits until the backend expects another connection.
+    pub fn begin(&self) -> Result<(), FrontError> {
         let bus = self.frontend.bus();
         bus.set_state(State::Closing)?;
         self.wait(|state| matches!(state, State::Closing | State::Closed))?;
         bus.set_state(State::Closed)?;
         self.wait(|state| state == State::Closed)?;
-        (self.queue, self.control) = (None, None);
         bus.set_state(State::Initialising)?;
+        self.wait(|state| state == State::InitWait)
+    }
+
+    /// Closes the interface, and connects it with new rings.
+    pub fn connect_again(&mut self) -> Result<(), FrontError> {
+        self.begin()?;
+        (self.queue, self.control) = (None, None);
         self.connect_interface()
     }
 }
