@@ -22,7 +22,7 @@ use crate::fault::{self, Watch};
 use crate::grant::PAGE;
 use crate::violation::Violation;
 
-use account::BackingFile;
+use account::Charged;
 use mapping::{Mapping, Region};
 use table::check;
 
@@ -42,16 +42,8 @@ pub struct Memory {
     owner: Option<Box<dyn MappingOwner>>,
     /// Page faults that its pages explain, and that have not been seen yet.
     expected_faults: AtomicU64,
-    /// Where the pages that this process allocates in it are charged.
+    /// Where the pages that this process allocates in it are charged. Dropped after the regions.
     charged: Option<Charged>,
-}
-
-/// The account of a memory, and the files that it looks at.
-#[derive(Debug)]
-struct Charged {
-    account: Arc<MemoryAccount>,
-    #[expect(dead_code, reason = "kept as long as the memory is mapped")]
-    files: Vec<Arc<BackingFile>>,
 }
 
 // SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached
@@ -77,18 +69,20 @@ impl Memory {
     /// Maps a memory table, and charges `account` for the pages of it that this process allocates.
     ///
     /// # Errors
-    /// As for [`map`](Self::map), and when no descriptor is left.
+    /// As for [`map`](Self::map); when the peer has exceeded the limit of its account, or has too
+    /// many regions mapped; when no descriptor is left.
     pub fn map_charged(
         regions: Vec<RegionSpec>,
         account: Arc<MemoryAccount>,
     ) -> Result<Memory, MapError> {
+        let mut charged = account.reserve(regions.len())?;
         let mut fds = Vec::with_capacity(regions.len());
         for region in &regions {
             fds.push(region.fd.try_clone()?);
         }
         let mut memory = Memory::map(regions)?;
-        let files = account.files(fds.into_iter());
-        memory.charged = Some(Charged { account, files });
+        charged.charge(fds.into_iter())?;
+        memory.charged = Some(charged);
         Ok(memory)
     }
 

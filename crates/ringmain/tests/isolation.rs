@@ -165,7 +165,7 @@ fn a_front_end_that_uses_up_the_daemons_memory_is_stopped_by_name() {
         let ports = daemon.stats().unwrap().ports;
         ports.into_iter().find(|port| port.name == neighbour::name(0)).unwrap()
     };
-    // Each connection begins at zero, and ends in the same way.
+    // Each connection brings another memory file, begins at zero, and ends in the same way.
     for connection in 1..=3 {
         let neighbour = case.start(&sockets, Role::Hostile, None).unwrap();
         eventually(case.name, &daemon, || {

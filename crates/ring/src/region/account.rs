@@ -8,11 +8,12 @@
 //! looked at once for [`STEP`] of them.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use rustix::fs;
 
+use super::table::MapError;
 use crate::fault;
 use crate::violation::Violation;
 
@@ -22,6 +23,14 @@ const STEP: u64 = 256;
 /// Bytes of a block, as `stat` counts them.
 const BLOCK: u64 = 512;
 
+/// Most regions that are mapped for a peer at a time: eight tables of 32 regions. Tables that were
+/// replaced stay mapped as long as frames in flight point into them, and all peers share the
+/// mappings that this process can watch.
+pub(super) const MAX_MAPPED: usize = 256;
+
+/// Most files that are remembered after they were unmapped.
+const REMEMBERED: usize = 64;
+
 /// A file that a peer's memory lies in.
 #[derive(Debug)]
 pub(super) struct BackingFile {
@@ -30,10 +39,15 @@ pub(super) struct BackingFile {
     id: (u64, u64),
 }
 
-/// Growth of a file that is in use.
+/// Growth of a file.
 #[derive(Debug)]
 struct Growth {
+    /// Device and number.
+    id: (u64, u64),
+    /// The file, as long as some of it is mapped.
     file: Weak<BackingFile>,
+    /// Number of the last session that mapped the file.
+    session: u64,
     /// Bytes that it had when it was last looked at.
     seen: u64,
     /// Bytes of them that this process has allocated, at most.
@@ -44,7 +58,10 @@ struct Growth {
 #[derive(Debug, Default)]
 struct Files {
     list: Vec<Growth>,
-    /// Bytes that were charged for files that are not in use any more: their peer may keep them.
+    /// Number of the session at hand.
+    session: u64,
+    /// Bytes that were charged in this session for files that were forgotten: their peer may keep
+    /// them.
     past: u64,
 }
 
@@ -56,7 +73,23 @@ pub struct MemoryAccount {
     exceeded: AtomicBool,
     /// Page faults since the files were last looked at.
     faults: AtomicU64,
+    /// Regions that are mapped.
+    mapped: AtomicUsize,
     files: Mutex<Files>,
+}
+
+/// The files of a memory that is charged to an account, and places for its mappings.
+#[derive(Debug)]
+pub(super) struct Charged {
+    pub(super) account: Arc<MemoryAccount>,
+    files: Vec<Arc<BackingFile>>,
+    regions: usize,
+}
+
+impl Drop for Charged {
+    fn drop(&mut self) {
+        self.account.mapped.fetch_sub(self.regions, Ordering::Relaxed);
+    }
 }
 
 impl MemoryAccount {
@@ -67,6 +100,7 @@ impl MemoryAccount {
             allocated: AtomicU64::new(0),
             exceeded: AtomicBool::new(false),
             faults: AtomicU64::new(0),
+            mapped: AtomicUsize::new(0),
             files: Mutex::default(),
         }
     }
@@ -77,7 +111,7 @@ impl MemoryAccount {
     }
 
     /// Changes the limit. A peer that exceeds the new one is stopped at its next page faults; one
-    /// that was stopped stays so until [`reset`](Self::reset).
+    /// that was stopped stays so until its next [session](Self::begin_session).
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
@@ -87,13 +121,15 @@ impl MemoryAccount {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Another peer, or the same one with a new session: nothing was allocated yet.
-    pub fn reset(&self) {
+    /// Another peer connects, or the same one again. What is still mapped of earlier sessions is
+    /// counted, and so is a file of theirs from when it is mapped again: a peer cannot renew its
+    /// limit by coming back. Other files of earlier sessions are taken for freed.
+    pub fn begin_session(&self) {
         let mut files = self.lock();
-        *files = Files::default();
-        self.faults.store(0, Ordering::Relaxed);
-        self.allocated.store(0, Ordering::Relaxed);
+        files.session += 1;
+        files.past = 0;
         self.exceeded.store(false, Ordering::Relaxed);
+        self.update(&files);
     }
 
     /// So many page faults happened in this peer's memory. Looks at the files when there were
@@ -113,11 +149,8 @@ impl MemoryAccount {
             Err(TryLockError::WouldBlock) => return,
         };
         let faults = self.faults.swap(0, Ordering::Relaxed).saturating_add(faults);
-        let allocated = files.charge(faults);
-        self.allocated.store(allocated, Ordering::Relaxed);
-        if allocated > self.limit() && !self.exceeded.swap(true, Ordering::Relaxed) {
-            fault::set_any();
-        }
+        files.look(faults);
+        self.update(&files);
     }
 
     /// The peer's violation, if any.
@@ -126,18 +159,25 @@ impl MemoryAccount {
         exceeded.then(|| Violation::MemoryLimit { limit: self.limit() })
     }
 
-    /// The files of these descriptors, each once. Those that are in use already stay the same.
-    pub(super) fn files(&self, fds: impl Iterator<Item = OwnedFd>) -> Vec<Arc<BackingFile>> {
-        let mut files = self.lock();
-        let mut list: Vec<Arc<BackingFile>> = Vec::new();
-        for fd in fds {
-            let Ok(stat) = fs::fstat(&fd) else { continue };
-            let id = (stat.st_dev, stat.st_ino);
-            if list.iter().all(|file| file.id != id) {
-                list.push(files.find_or_add(fd, id, stat.st_blocks as u64 * BLOCK));
-            }
+    /// Takes places for so many mappings, which the peer has as long as what is returned lives.
+    ///
+    /// # Errors
+    /// [`MapError::TooManyMapped`]: the peer has too many already.
+    pub(super) fn reserve(self: &Arc<Self>, regions: usize) -> Result<Charged, MapError> {
+        let take = |mapped: usize| Some(mapped + regions).filter(|mapped| *mapped <= MAX_MAPPED);
+        match self.mapped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => Ok(Charged { account: Arc::clone(self), files: Vec::new(), regions }),
+            Err(_) => Err(MapError::TooManyMapped),
         }
-        list
+    }
+
+    /// Counts what was charged, and finds out whether that is too much.
+    fn update(&self, files: &Files) {
+        let allocated = files.charged();
+        self.allocated.store(allocated, Ordering::Relaxed);
+        if allocated > self.limit() && !self.exceeded.swap(true, Ordering::Relaxed) {
+            fault::set_any();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Files> {
@@ -145,36 +185,89 @@ impl MemoryAccount {
     }
 }
 
-impl Files {
-    fn find_or_add(&mut self, fd: OwnedFd, id: (u64, u64), seen: u64) -> Arc<BackingFile> {
-        let known = self.list.iter().filter_map(|growth| growth.file.upgrade());
-        if let Some(file) = known.into_iter().find(|file| file.id == id) {
-            return file;
+impl Charged {
+    /// Charges the account for pages of these files, each once, from now on. Files that are mapped
+    /// already stay the same.
+    ///
+    /// # Errors
+    /// [`MapError::Limit`]: the account is exhausted.
+    pub(super) fn charge(&mut self, fds: impl Iterator<Item = OwnedFd>) -> Result<(), MapError> {
+        let mut files = self.account.lock();
+        for fd in fds {
+            let Ok(stat) = fs::fstat(&fd) else { continue };
+            let id = (stat.st_dev, stat.st_ino);
+            if self.files.iter().all(|file| file.id != id) {
+                self.files.push(files.find_or_add(fd, id, stat.st_blocks as u64 * BLOCK));
+            }
         }
-        let file = Arc::new(BackingFile { fd, id });
-        self.list.push(Growth { file: Arc::downgrade(&file), seen, charged: 0 });
-        file
+        self.account.update(&files);
+        self.account.violation().map_or(Ok(()), |violation| Err(MapError::Limit(violation)))
+    }
+}
+
+impl Files {
+    /// A file of the session at hand, which has `now` bytes.
+    fn find_or_add(&mut self, fd: OwnedFd, id: (u64, u64), now: u64) -> Arc<BackingFile> {
+        self.forget();
+        let session = self.session;
+        let Some(growth) = self.list.iter_mut().find(|growth| growth.id == id) else {
+            let file = Arc::new(BackingFile { fd, id });
+            let growth = Growth { id, file: Arc::downgrade(&file), session, seen: now, charged: 0 };
+            self.list.push(growth);
+            return file;
+        };
+        growth.session = session;
+        growth.file.upgrade().unwrap_or_else(|| {
+            let file = Arc::new(BackingFile { fd, id });
+            growth.file = Arc::downgrade(&file);
+            growth.seen = now;
+            growth.charged = growth.charged.min(now);
+            file
+        })
     }
 
-    /// Charges so many page faults to the files that have grown. Returns what was charged in all.
-    fn charge(&mut self, mut faults: u64) -> u64 {
-        let mut sum = 0;
-        self.list.retain_mut(|growth| {
-            let Some(file) = growth.file.upgrade() else {
-                self.past = self.past.saturating_add(growth.charged);
-                return false;
-            };
-            growth.look(&file, &mut faults);
-            sum += growth.charged;
-            true
+    /// Forgets files that are not mapped: those that nothing was charged for, and the oldest beyond
+    /// [`REMEMBERED`].
+    fn forget(&mut self) {
+        self.list.retain(|growth| growth.is_mapped() || growth.charged > 0);
+        let unmapped = self.list.iter().filter(|growth| !growth.is_mapped()).count();
+        let mut surplus = unmapped.saturating_sub(REMEMBERED);
+        let (session, past) = (self.session, &mut self.past);
+        self.list.retain(|growth| {
+            let keep = surplus == 0 || growth.is_mapped();
+            if !keep {
+                surplus -= 1;
+                *past = past.saturating_add(growth.counted(session));
+            }
+            keep
         });
-        self.past.saturating_add(sum)
+    }
+
+    /// Charges so many page faults to the files that have grown.
+    fn look(&mut self, mut faults: u64) {
+        self.list.iter_mut().for_each(|growth| growth.look(&mut faults));
+    }
+
+    /// Bytes that were charged in all.
+    fn charged(&self) -> u64 {
+        let each = self.list.iter().map(|growth| growth.counted(self.session));
+        each.fold(self.past, u64::saturating_add)
     }
 }
 
 impl Growth {
+    fn is_mapped(&self) -> bool {
+        self.file.strong_count() > 0
+    }
+
+    /// Bytes that count in this session. The peer may keep a file that the session has mapped.
+    fn counted(&self, session: u64) -> u64 {
+        if self.session == session || self.is_mapped() { self.charged } else { 0 }
+    }
+
     /// Charges what the file has grown by, as far as page faults explain it.
-    fn look(&mut self, file: &BackingFile, faults: &mut u64) {
+    fn look(&mut self, faults: &mut u64) {
+        let Some(file) = self.file.upgrade() else { return };
         let Ok(stat) = fs::fstat(&file.fd) else { return };
         // Huge pages come whole: a file that has them says so by its preferred size of blocks.
         let page = (stat.st_blksize as u64).max(1);

@@ -8,7 +8,9 @@ use std::os::fd::OwnedFd;
 
 use thiserror::Error;
 
+use super::account::MAX_MAPPED;
 use crate::fault::WatchError;
+use crate::violation::Violation;
 
 /// One region of a peer's memory, as vhost-user's memory table describes it.
 #[derive(Debug)]
@@ -58,6 +60,12 @@ pub enum MapError {
         "memory region at {0:#x} is in no memory file: only memfd, tmpfs and hugetlbfs files are mapped"
     )]
     NotMemory(u64),
+    /// Too much of the peer's memory was allocated.
+    #[error(transparent)]
+    Limit(Violation),
+    /// Regions that the peer has replaced are still in use, and there are too many of them.
+    #[error("more than {MAX_MAPPED} memory regions are mapped at a time")]
+    TooManyMapped,
     /// The kernel refused.
     #[error("mapping memory: {0}")]
     Os(#[from] io::Error),

@@ -16,9 +16,13 @@ fn file() -> OwnedFd {
 }
 
 fn map(account: &Arc<MemoryAccount>, fd: &OwnedFd) -> Memory {
+    try_map(account, fd, LEN).unwrap()
+}
+
+fn try_map(account: &Arc<MemoryAccount>, fd: &OwnedFd, len: u64) -> Result<Memory, MapError> {
     let fd = fd.as_fd().try_clone_to_owned().unwrap();
-    let region = RegionSpec { guest_addr: 0, user_addr: 0, len: LEN, offset: 0, fd };
-    Memory::map_charged(vec![region], Arc::clone(account)).unwrap()
+    let region = RegionSpec { guest_addr: 0, user_addr: 0, len, offset: 0, fd };
+    Memory::map_charged(vec![region], Arc::clone(account))
 }
 
 /// Touches so many pages from number `first` on, as a worker does that counts its faults.
@@ -45,8 +49,76 @@ fn new_pages_of_a_sparse_file_are_charged_and_end_at_the_limit() {
     // Another peer is not concerned.
     let (other, other_fd) = (limit(2 * STEP * PAGE), file());
     assert_eq!(map(&other, &other_fd).violation(), None);
-    account.reset();
-    assert_eq!((memory.violation(), account.allocated()), (None, 0));
+    drop(memory);
+    account.begin_session();
+    assert_eq!((map(&account, &file()).violation(), account.allocated()), (None, 0));
+}
+
+#[test]
+fn what_a_former_session_has_mapped_counts() {
+    let (account, fd) = (limit(LEN), file());
+    let memory = map(&account, &fd);
+    touch(&memory, 0, STEP);
+    account.begin_session();
+    touch(&memory, STEP, STEP);
+    let own = map(&account, &file());
+    touch(&own, 0, STEP);
+    assert_eq!(account.allocated(), 3 * STEP * PAGE);
+    drop(memory);
+    account.settle(0);
+    assert_eq!(account.allocated(), STEP * PAGE);
+}
+
+#[test]
+fn a_session_with_the_file_of_a_former_one_goes_on_at_its_charge() {
+    let (account, fd) = (limit(2 * STEP * PAGE), file());
+    for session in 0..3 {
+        account.begin_session();
+        assert_eq!(account.allocated(), 0);
+        let memory = map(&account, &fd);
+        assert_eq!(account.allocated(), session * STEP * PAGE);
+        touch(&memory, session * STEP, STEP);
+    }
+    account.begin_session();
+    let refused = try_map(&account, &fd, LEN).unwrap_err();
+    let violation = Violation::MemoryLimit { limit: 2 * STEP * PAGE };
+    assert!(matches!(refused, MapError::Limit(limit) if limit == violation), "{refused}");
+    // A larger limit lets the peer in again.
+    account.set_limit(3 * STEP * PAGE);
+    account.begin_session();
+    assert_eq!(map(&account, &fd).violation(), None);
+}
+
+#[test]
+fn mappings_of_a_peer_are_limited_over_all_its_tables() {
+    let (account, fd) = (limit(LEN), file());
+    let mut tables: Vec<Memory> =
+        (0..MAX_MAPPED).map(|_| page_of(&account, &fd).unwrap()).collect();
+    account.begin_session();
+    let refused = page_of(&account, &fd).unwrap_err();
+    assert!(matches!(refused, MapError::TooManyMapped), "{refused}");
+    assert!(page_of(&limit(LEN), &fd).is_ok(), "another peer is not concerned");
+    tables.pop();
+    assert!(page_of(&account, &fd).is_ok());
+}
+
+fn page_of(account: &Arc<MemoryAccount>, fd: &OwnedFd) -> Result<Memory, MapError> {
+    try_map(account, fd, PAGE)
+}
+
+#[test]
+fn a_bounded_number_of_files_is_remembered_and_all_of_a_session_are_charged() {
+    let account = limit(LEN);
+    let files = 3 * REMEMBERED as u64;
+    for _ in 0..files {
+        let memory = page_of(&account, &file()).unwrap();
+        memory.write(0, &[1]).unwrap();
+        memory.settle(1);
+        // Nothing is charged for this one.
+        drop(page_of(&account, &file()).unwrap());
+    }
+    assert!(account.lock().list.len() <= REMEMBERED + 2);
+    assert_eq!(account.allocated(), files * PAGE);
 }
 
 #[test]

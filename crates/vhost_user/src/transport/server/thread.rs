@@ -219,7 +219,7 @@ impl<P: Port> ServerThread<P> {
         // A fault of an earlier connection says nothing about this one.
         self.signals.faults.take();
         let account = self.port.account();
-        account.reset();
+        account.begin_session();
         let mut session = Session::new(self.port.device(), account);
         let end = match self.converse(&mut connection, &mut session) {
             Ok(never) => match never {},
