@@ -35,8 +35,7 @@ impl Kind {
         }
     }
 
-    /// The keys of a `[[port]]` table that this kind has, apart from those that every kind has
-    /// (`name`, `kind`, `queues`, `polling`, and what can change in service). All others are refused.
+    /// The keys of a `[[port]]` table that this kind has and that not every kind has.
     fn keys(self) -> &'static [&'static str] {
         match self {
             Kind::VhostUser => &[
@@ -75,9 +74,11 @@ impl Kind {
         }
     }
 
-    /// Whether ports of this kind have a key.
+    /// Whether ports of this kind have a key of the `[[port]]` table. A key that is listed for no
+    /// kind is one of every kind.
     pub fn has_key(self, key: &str) -> bool {
-        matches!(key, "name" | "kind" | "queues" | "polling") || self.keys().contains(&key)
+        let lists = |kind: Kind| kind.keys().contains(&key);
+        lists(self) || !Kind::ALL.into_iter().any(lists)
     }
 
     /// Whether frames are copied by grants there.

@@ -21,7 +21,7 @@ use super::port_settings::PortSettings;
 use super::port_table::{
     CopySide, Grants, Interface, MacLock, Mtu, Name, PortTable, Socket, Trunk,
 };
-use super::setting_keys::{apply, is_setting, port_keys};
+use super::setting_keys::{apply, port_keys};
 use super::source::{Problems, VALUE};
 use super::value::{FromText, Limits, List, Number, Text};
 use crate::kind::Kind;
@@ -331,7 +331,7 @@ impl Reader<'_, '_> {
 
 /// Why a port of this kind does not have this key.
 pub(super) fn misplaced(key: &str, kind: Kind) -> Option<String> {
-    if kind.has_key(key) || is_setting(key, kind) {
+    if kind.has_key(key) {
         return None;
     }
     let lacks = |what: &str| format!("a port of kind {:?} has no {what}", kind.name());

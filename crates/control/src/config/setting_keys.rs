@@ -1,7 +1,7 @@
 //! Settings of a port or a budget that can change while it is in service: the keys of `ringmain
 //! port set` and `ringmain budget set`. A new key is a field of [`PortSettings`], a line of
 //! [`PortTable`], and an entry of [`port_keys`]; `port add`, `port set` and the configuration file
-//! take it from there.
+//! take it from there. One that only some kinds of ports have is listed with them in [`Kind`](crate::kind::Kind).
 
 use serde_json::{Map, Value as Json};
 use switch::guard::MAX_PREFIXES;
@@ -14,7 +14,6 @@ use super::port_table::{Name, PortTable};
 use super::rates::{Conflict, RateLimits};
 use super::source::Problems;
 use super::value::{Amount, List, Text};
-use crate::kind::Kind;
 
 /// A key of tables `T` for a value in the settings `S`.
 pub(super) struct Key<T, S> {
@@ -65,12 +64,6 @@ pub(super) fn port_keys() -> Vec<Key<PortTable, PortSettings>> {
     keys.push(key!("addresses", addresses, [addresses], list, texts));
     keys.push(key!("memory", memory, [memory], size, unusual));
     keys
-}
-
-/// Whether a key is one of those that can change, of a port of this kind.
-pub(super) fn is_setting(key: &str, kind: Kind) -> bool {
-    let of_all = key != "memory";
-    port_keys().iter().any(|setting| setting.name == key) && (of_all || kind.has_key(key))
 }
 
 /// The keys of a budget that can change.
