@@ -246,7 +246,7 @@ impl Pipeline for FramePipeline {
     }
 
     fn owner(&self, slot: usize) -> Option<String> {
-        self.slots.get(slot).map(|slot| slot.on.name.to_string())
+        self.slots.get(slot).map(|slot| format!("port {}", slot.on.name))
     }
 
     fn sleeping(&mut self, begins: bool) {

@@ -235,6 +235,7 @@ fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str) {
     }
     plugged.check(&image);
     assert!(unanswered > 0, "no daemon was killed with requests under way");
+    assert!(daemon.log().contains("disk=disk features="), "{}", daemon.log());
     let stats = daemon.stats().unwrap();
     let disk = &stats.disks[0];
     assert_eq!((disk.unclear_rings, disk.violations, disk.total.failed()), (0, 0, 0), "{disk:#?}");

@@ -90,8 +90,8 @@ pub trait Pipeline: Send + Sized + 'static {
     /// The descriptors that a queue's peer signals through.
     fn wakers(&self, slot: usize) -> Wakers<'_>;
 
-    /// The name of the port that the queue in `slot` belongs to, for the log; `None`: there is no
-    /// such queue.
+    /// What the queue in `slot` belongs to, and its name, for the log: `port a`, say. `None`: there
+    /// is no such queue.
     fn owner(&self, slot: usize) -> Option<String>;
 
     /// A descriptor that becomes readable when something has come that no queue's peer signals,

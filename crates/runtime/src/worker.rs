@@ -75,8 +75,8 @@ impl<P: Pipeline> Worker<P> {
     /// for it for ever, so the process ends at once, to be started again.
     #[cold]
     pub(crate) fn end_process(&self, number: usize) -> ! {
-        let port = self.pipeline.owner(self.serving).unwrap_or_else(|| "none".to_owned());
-        tracing::error!(worker = number, port, "a worker panicked; the process ends");
+        let owner = self.pipeline.owner(self.serving).unwrap_or_else(|| "none".to_owned());
+        tracing::error!(worker = number, owner, "a worker panicked; the process ends");
         std::process::abort()
     }
 

@@ -116,7 +116,7 @@ impl Pipeline for BlockPipeline {
     }
 
     fn owner(&self, slot: usize) -> Option<String> {
-        self.slots.get(slot).map(|slot| slot.on.name.to_string())
+        self.slots.get(slot).map(|slot| format!("disk {}", slot.on.name))
     }
 
     fn completions(&self) -> Option<BorrowedFd<'_>> {

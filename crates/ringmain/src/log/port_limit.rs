@@ -1,7 +1,7 @@
-//! A limit of the log lines that the peers of a port cause.
+//! A limit of the log lines that the peers of a port or of a disk cause.
 //!
 //! A line about a front-end or a guest (a connection, a negotiation, a violation) carries the name of
-//! its port. Lines beyond a rate are left out, and a line says how many. Lines of the daemon's own
+//! its port or disk. Lines beyond a rate are left out, and a line says how many. Lines of the daemon's own
 //! commands are not counted.
 
 use std::collections::HashMap;
@@ -40,9 +40,9 @@ struct Account {
     left_out: u64,
 }
 
-/// The accounts of all ports, by name.
+/// The accounts of all ports, or of all disks, by name.
 #[derive(Debug, Default)]
-pub struct Accounts(HashMap<String, Account>);
+struct Accounts(HashMap<String, Account>);
 
 impl Accounts {
     /// Whether a line of a port may be written at `now`.
@@ -73,17 +73,28 @@ impl Accounts {
     }
 }
 
-static ACCOUNTS_OF_PORTS: Mutex<Option<Accounts>> = Mutex::new(None);
+/// All accounts. A port and a disk of the same name have one each.
+#[derive(Debug, Default)]
+struct AllAccounts {
+    ports: Accounts,
+    disks: Accounts,
+}
 
-fn accounts() -> MutexGuard<'static, Option<Accounts>> {
-    ACCOUNTS_OF_PORTS.lock().unwrap_or_else(PoisonError::into_inner)
+static ACCOUNTS_OF_ALL: Mutex<Option<AllAccounts>> = Mutex::new(None);
+
+fn accounts() -> MutexGuard<'static, Option<AllAccounts>> {
+    ACCOUNTS_OF_ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Says how many lines were left out since the last time.
 pub fn report() {
-    let left_out = accounts().as_mut().map(Accounts::take_left_out).unwrap_or_default();
-    for (port, lines) in left_out {
+    let take = |all: &mut AllAccounts| (all.ports.take_left_out(), all.disks.take_left_out());
+    let (ports, disks) = accounts().as_mut().map(take).unwrap_or_default();
+    for (port, lines) in ports {
         warn!(port, lines, "log lines left out: too many because of the port's peer");
+    }
+    for (disk, lines) in disks {
+        warn!(disk, lines, "log lines left out: too many because of the disk's peer");
     }
 }
 
@@ -96,10 +107,18 @@ impl<S: Subscriber> Layer<S> for PortLimit {
         if OWN.contains(&source) {
             return true;
         }
-        let mut port = PortName(None);
-        event.record(&mut port);
-        let Some(port) = port.0 else { return true };
-        let admits = accounts().get_or_insert_default().admits(&port, Instant::now());
+        let mut names = Names::default();
+        event.record(&mut names);
+        let now = Instant::now();
+        let admits = match names {
+            Names { port: Some(port), .. } => {
+                accounts().get_or_insert_default().ports.admits(&port, now)
+            }
+            Names { disk: Some(disk), .. } => {
+                accounts().get_or_insert_default().disks.admits(&disk, now)
+            }
+            _ => return true,
+        };
         if !admits {
             LINES.set_alarm(REPORT);
         }
@@ -107,19 +126,29 @@ impl<S: Subscriber> Layer<S> for PortLimit {
     }
 }
 
-/// The value of an event's field `port`.
-struct PortName(Option<String>);
+/// The values of an event's fields `port` and `disk`.
+#[derive(Default)]
+struct Names {
+    port: Option<String>,
+    disk: Option<String>,
+}
 
-impl Visit for PortName {
-    fn record_str(&mut self, field: &Field, value: &str) {
-        if field.name() == "port" {
-            self.0 = Some(value.to_owned());
-        }
+impl Visit for Names {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.take(field, || format!("{value:?}"));
     }
 
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "port" {
-            self.0 = Some(format!("{value:?}"));
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.take(field, || value.to_owned());
+    }
+}
+
+impl Names {
+    fn take(&mut self, field: &Field, value: impl FnOnce() -> String) {
+        match field.name() {
+            "port" => self.port = Some(value()),
+            "disk" => self.disk = Some(value()),
+            _ => {}
         }
     }
 }

@@ -15,7 +15,7 @@ use unix_socket::{Permissions, SocketError};
 
 use super::device::{BlkDevice, RequestHost};
 use crate::transport::event::Event;
-use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server};
+use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server, Subject};
 use crate::transport::status::PortStatus;
 
 /// How much of a guest's memory may be allocated by serving its disk: all of it. Whoever writes a
@@ -93,7 +93,7 @@ impl DiskPort {
             changes: Arc::clone(&changes),
             account: Arc::new(MemoryAccount::new(MEMORY)),
         };
-        let server = Server::start(name, endpoint, faults, port)
+        let server = Server::start(Subject::Disk(name), endpoint, faults, port)
             .inspect_err(|_| place.disks.remove(place.id))?;
         Ok(DiskPort { server, place, disk, changes })
     }

@@ -16,7 +16,7 @@ use thiserror::Error;
 use unix_socket::{Permissions, SocketError};
 
 use super::device::{NetDevice, Offer, QueueHost};
-use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server};
+use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server, Subject};
 use crate::transport::status::PortStatus;
 
 /// Most queue pairs of a port: a vring's number has eight bits in the messages that bring
@@ -124,7 +124,8 @@ impl Port {
             offer: Offer { queues, mtu },
             account: Arc::clone(&account),
         };
-        let server = Server::start(name, endpoint, faults, net).inspect_err(|_| fabric.remove())?;
+        let server = Server::start(Subject::Port(name), endpoint, faults, net)
+            .inspect_err(|_| fabric.remove())?;
         Ok(Port { server, fabric, account })
     }
 

@@ -7,6 +7,7 @@
 
 mod endpoint;
 mod fault;
+mod subject;
 mod thread;
 
 use std::io;
@@ -16,7 +17,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ring::MemoryAccount;
-use tracing::warn;
 
 use super::device::Device;
 use super::event::Event;
@@ -24,6 +24,8 @@ use super::status::{PortStatus, SharedStatus};
 
 pub use endpoint::{Endpoint, Mode, listener};
 pub use fault::QueueFaults;
+pub use subject::Subject;
+use subject::log;
 
 /// How long a server's thread may take to end. It never waits for its front-end, but closing a
 /// descriptor that a front-end has sent can take long: a file behind a network or a process, a
@@ -55,7 +57,7 @@ pub trait Port: Send + 'static {
 
 /// A port that is being served. Dropped, it ends, and its socket is removed.
 pub struct Server {
-    name: String,
+    subject: Subject,
     status: SharedStatus,
     stop: Arc<Event>,
     thread: Option<JoinHandle<()>>,
@@ -65,12 +67,12 @@ pub struct Server {
 
 impl Server {
     /// Serves `port` to the front-ends of `endpoint`. Queues that break the protocol are reported to
-    /// `faults`. The name is for the log.
+    /// `faults`. The subject is for the log.
     ///
     /// # Errors
     /// When no thread or descriptor is left.
     pub fn start<P: Port>(
-        name: String,
+        subject: Subject,
         endpoint: Endpoint,
         faults: Arc<QueueFaults>,
         port: P,
@@ -78,20 +80,21 @@ impl Server {
         let stop = Arc::new(Event::new()?);
         let status = SharedStatus::default();
         let server = thread::ServerThread::new(
-            name.clone(),
+            subject.clone(),
             endpoint,
             port,
             status.clone(),
             thread::Signals { stop: Arc::clone(&stop), faults },
         );
-        let thread = std::thread::Builder::new().name(thread_name(&name)).stack_size(STACK);
+        let thread =
+            std::thread::Builder::new().name(thread_name(subject.name())).stack_size(STACK);
         let (ends, ended) = mpsc::channel();
         let run = move || {
             server.run();
             drop::<Sender<()>>(ends);
         };
         let thread = thread.spawn(run)?;
-        Ok(Server { name, status, stop, thread: Some(thread), ended })
+        Ok(Server { subject, status, stop, thread: Some(thread), ended })
     }
 
     /// How it is doing.
@@ -106,9 +109,10 @@ impl Server {
         let Some(thread) = self.thread.take() else { return };
         match self.ended.recv_timeout(STOP_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => {
-                warn!(
-                    port = %self.name,
-                    "the port's thread is abandoned: closing a descriptor of its front-end blocks"
+                log!(
+                    warn,
+                    self.subject,
+                    "the server's thread is abandoned: closing a descriptor of its front-end blocks"
                 );
             }
             // A thread that panicked has logged it.
@@ -124,7 +128,7 @@ impl Drop for Server {
 }
 
 /// A thread's name has at most 15 bytes; the kernel would cut the rest, possibly within a character.
-fn thread_name(port: &str) -> String {
-    let short: String = port.chars().filter(char::is_ascii_graphic).take(12).collect();
+fn thread_name(subject: &str) -> String {
+    let short: String = subject.chars().filter(char::is_ascii_graphic).take(12).collect();
     format!("rm-{short}")
 }

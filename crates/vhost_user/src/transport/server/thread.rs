@@ -9,12 +9,12 @@ use network::control_budget::ControlBudget;
 use ring::Recovery;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
-use tracing::{info, warn};
 use unix_socket::{Listener, SocketType, connect_to};
 
 use super::Port;
 use super::endpoint::Endpoint;
 use super::fault::{QueueFault, QueueFaults};
+use super::subject::{Subject, log};
 use crate::transport::connection::{Connection, ConnectionError, Incoming, Message};
 use crate::transport::device::Device;
 use crate::transport::error::SessionError;
@@ -109,7 +109,7 @@ impl Signals {
 
 /// A server's thread.
 pub(super) struct ServerThread<P: Port> {
-    name: String,
+    subject: Subject,
     endpoint: Endpoint,
     port: P,
     status: SharedStatus,
@@ -129,19 +129,19 @@ struct Logged {
 
 impl<P: Port> ServerThread<P> {
     pub(super) fn new(
-        name: String,
+        subject: Subject,
         endpoint: Endpoint,
         port: P,
         status: SharedStatus,
         signals: Signals,
     ) -> Self {
         let budget = ControlBudget::default();
-        ServerThread { name, endpoint, port, status, signals, pause: PAUSE, budget }
+        ServerThread { subject, endpoint, port, status, signals, pause: PAUSE, budget }
     }
 
     pub(super) fn run(mut self) {
         if let Endpoint::Listener(listener) = &self.endpoint {
-            info!(port = %self.name, socket = %listener.path().display(), "listening");
+            log!(info, self.subject, socket = %listener.path().display(), "listening");
         }
         while let Some(socket) = self.next() {
             let began = Instant::now();
@@ -153,7 +153,7 @@ impl<P: Port> ServerThread<P> {
         }
         self.port.remove();
         self.status.update(|status| status.state = State::Removed);
-        info!(port = %self.name, "removed");
+        log!(info, self.subject, "removed");
     }
 
     /// The next front-end. `None`: the port is to end.
@@ -177,7 +177,7 @@ impl<P: Port> ServerThread<P> {
                 Ok(Some(socket)) => return Some(socket),
                 Ok(None) => {}
                 Err(error) => {
-                    warn!(port = %self.name, reason = %error, "cannot accept a front-end");
+                    log!(warn, self.subject, reason = %error, "cannot accept a front-end");
                     if !self.sleep(LONGEST_PAUSE) {
                         return None;
                     }
@@ -195,7 +195,7 @@ impl<P: Port> ServerThread<P> {
                 Ok(socket) => return Some(socket),
                 Err(error) => {
                     if !std::mem::replace(&mut is_logged, true) {
-                        info!(port = %self.name, reason = %error, "cannot connect yet; trying again until it succeeds");
+                        log!(info, self.subject, reason = %error, "cannot connect yet; trying again until it succeeds");
                     }
                     self.status.update(|status| status.reason = Some(error.to_string()));
                 }
@@ -210,7 +210,7 @@ impl<P: Port> ServerThread<P> {
     fn serve(&mut self, socket: OwnedFd) -> End {
         let mut connection = Connection::new(socket);
         let peer = connection.peer();
-        info!(port = %self.name, peer, "connected");
+        log!(info, self.subject, peer, "connected");
         self.status.update(|status| {
             status.state = State::Connected;
             status.peer = peer;
@@ -306,7 +306,7 @@ impl<P: Port> ServerThread<P> {
         match answer.error {
             Some(error) if answer.closes => Err(error.into()),
             Some(error) => {
-                warn!(port = %self.name, reason = %error, "declined a request");
+                log!(warn, self.subject, reason = %error, "declined a request");
                 Ok(())
             }
             None => Ok(()),
@@ -317,7 +317,7 @@ impl<P: Port> ServerThread<P> {
         let features = session.features();
         if std::mem::replace(&mut logged.features, features) != features {
             let names = session.device().feature_names(features).join(" ");
-            info!(port = %self.name, features = names, "features negotiated");
+            log!(info, self.subject, features = names, "features negotiated");
         }
     }
 
@@ -327,11 +327,23 @@ impl<P: Port> ServerThread<P> {
             match recovery {
                 Recovery::AsTold => {}
                 Recovery::Moved { told, found } => {
-                    info!(port = %self.name, vring, told, found, "the ring continues from the position found in it");
+                    log!(
+                        info,
+                        self.subject,
+                        vring,
+                        told,
+                        found,
+                        "the ring continues from the position found in it"
+                    );
                     self.status.update(|status| status.recovered += 1);
                 }
                 Recovery::Unclear => {
-                    warn!(port = %self.name, reason = unclear_reason(&[vring]), "the ring's position is unknown");
+                    log!(
+                        warn,
+                        self.subject,
+                        reason = unclear_reason(&[vring]),
+                        "the ring's position is unknown"
+                    );
                     self.status.update(|status| status.unclear += 1);
                 }
             }
@@ -341,7 +353,7 @@ impl<P: Port> ServerThread<P> {
     fn log_vrings(&self, session: &Session<P::Device>, logged: &mut Logged) {
         logged.active_vrings = session.active_vrings();
         let vrings = session.device().describe_vrings(&logged.active_vrings);
-        info!(port = %self.name, vrings, "vrings enabled");
+        log!(info, self.subject, vrings, "vrings enabled");
     }
 
     /// Records how a connection ended.
@@ -362,8 +374,8 @@ impl<P: Port> ServerThread<P> {
             };
         });
         match end.is_violation() {
-            true => warn!(port = %self.name, reason = %end, "stopped"),
-            false => info!(port = %self.name, reason = %end, "disconnected"),
+            true => log!(warn, self.subject, reason = %end, "stopped"),
+            false => log!(info, self.subject, reason = %end, "disconnected"),
         }
     }
 
