@@ -61,6 +61,9 @@ pub enum BackendError {
     /// A device gives no queues.
     #[error(transparent)]
     Uplink(#[from] XdpError),
+    /// There is no thread left for the embedded hypervisor.
+    #[error("cannot start the embedded hypervisor: {0}")]
+    Machine(io::Error),
     /// There are no addresses left to map the guests' pages at.
     #[error("cannot map guests' pages: {0}")]
     Pages(io::Error),

@@ -152,12 +152,18 @@ impl std::fmt::Debug for Host {
 
 impl Machine {
     /// A host that has only domain 0.
-    pub fn new(design: Design) -> Self {
+    ///
+    /// # Errors
+    /// When no thread is left.
+    pub fn new(design: Design) -> std::io::Result<Self> {
         Self::watched(design, None)
     }
 
     /// A host that reports each use of a grant that it refuses.
-    pub fn watched(design: Design, on_refusal: Option<OnRefusal>) -> Self {
+    ///
+    /// # Errors
+    /// When no thread is left.
+    pub fn watched(design: Design, on_refusal: Option<OnRefusal>) -> std::io::Result<Self> {
         let host = Host {
             design,
             readers: Arc::new(Readers::new(VCPUS)),
@@ -166,13 +172,13 @@ impl Machine {
             mappers: Mutex::default(),
             own: Mutex::default(),
             event_channels: EventChannelTable::default(),
-            store: SharedStore::new(),
+            store: SharedStore::new()?,
             counts: Tallies::default(),
             on_refusal,
         };
         let machine = Self { host: Arc::new(host) };
         machine.host.store.introduce(DomId(0));
-        machine
+        Ok(machine)
     }
 
     /// Its inner design.

@@ -25,16 +25,23 @@ pub struct Machine {
 
 impl Machine {
     /// A host that has only domain 0.
+    ///
+    /// # Panics
+    /// When no thread is left.
     pub fn new() -> Self {
         Self::of(Design::default())
     }
 
     /// One of that inner design.
+    ///
+    /// # Panics
+    /// When no thread is left.
     pub fn of(design: Design) -> Self {
         let refusals: Arc<Mutex<Vec<Refusal>>> = Arc::default();
         let list = Arc::clone(&refusals);
         let note = move |refusal| list.lock().unwrap_or_else(PoisonError::into_inner).push(refusal);
-        Self { machine: embedded::Machine::watched(design, Some(Box::new(note))), refusals }
+        let machine = embedded::Machine::watched(design, Some(Box::new(note)));
+        Self { machine: machine.expect("a thread for the store"), refusals }
     }
 
     /// The hypervisor as `domain` sees it.

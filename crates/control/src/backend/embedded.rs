@@ -54,7 +54,7 @@ pub(super) fn start(
 ) -> Result<Box<dyn Backend>, BackendError> {
     let uplink = device.map(uplink).transpose()?;
     create_directory(socket)?;
-    let machine = Machine::new(design);
+    let machine = Machine::new(design).map_err(BackendError::Machine)?;
     let hypervisor = machine.hypervisor(DomId(0)).map_err(BackendError::Pages)?;
     let (options, restrictions) = (spec.options, restrictions.clone());
     let config = ServiceConfig { queues, stall: STALL, options, restrictions };

@@ -92,7 +92,8 @@ fn a_guest_copies_passed_grants_on_every_design() {
         let machine = Machine::watched(
             design,
             Some(Box::new(move |refusal| list.lock().unwrap().push(refusal.reason))),
-        );
+        )
+        .unwrap();
         let sender = machine.guest(DomId(1), 4, Version::V2).unwrap();
         let receiver = machine.guest(DomId(2), 4, Version::V1).unwrap();
         exchange(&machine, &sender, &receiver);
@@ -109,7 +110,7 @@ fn a_guest_copies_passed_grants_on_every_design() {
 /// A recalled grant is not read any more, although another domain tries all the time.
 #[test]
 fn what_is_recalled_is_gone() {
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let (transitive, over) = (dom0_grants(&machine), AtomicBool::new(false));
     let sender = machine.guest(DomId(1), 2, Version::V2).unwrap();
     let receiver = machine.guest(DomId(2), 4, Version::V1).unwrap();
@@ -149,7 +150,7 @@ fn what_is_recalled_is_gone() {
 
 #[test]
 fn who_is_gone_has_nothing_to_fetch() {
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let transitive = dom0_grants(&machine);
     let sender = machine.guest(DomId(1), 2, Version::V2).unwrap();
     let receiver = machine.guest(DomId(2), 4, Version::V1).unwrap();

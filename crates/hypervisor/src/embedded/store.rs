@@ -1,9 +1,10 @@
 //! The store of a host, and its domains' connections to it.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::Builder;
 
 use super::sync::lock;
 use super::tree::{Change, Pending, Session, Tree, absolute, home};
@@ -23,13 +24,17 @@ pub struct SharedStore {
 }
 
 impl SharedStore {
-    pub fn new() -> Self {
+    /// An empty store, and its thread.
+    ///
+    /// # Errors
+    /// When no thread is left.
+    pub fn new() -> io::Result<Self> {
         let (events, queue) = mpsc::channel();
         let watches = Arc::new(Mutex::new(Watches::default()));
         let delivered = watches.clone();
-        // It ends with the last clone of the sender.
-        thread::spawn(move || deliver(&queue, &delivered));
-        Self { tree: Arc::new(Mutex::new(Tree::new())), watches, events }
+        // The thread ends with the last clone of the sender.
+        Builder::new().name("rm-store".into()).spawn(move || deliver(&queue, &delivered))?;
+        Ok(Self { tree: Arc::new(Mutex::new(Tree::new())), watches, events })
     }
 
     /// A domain comes.

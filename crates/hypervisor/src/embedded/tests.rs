@@ -51,7 +51,7 @@ fn copy_in(
 #[test]
 fn parts_of_pages_and_not_a_byte_more() {
     for design in Design::all() {
-        let machine = Machine::new(design);
+        let machine = Machine::new(design).unwrap();
         let dom0 = machine.hypervisor(DOM0).unwrap();
         let guest = machine.guest(DomId(1), 4, Version::V2).unwrap();
         guest.memory().write(PAGE as u64 + 100, b"frame").unwrap();
@@ -75,7 +75,7 @@ fn parts_of_pages_and_not_a_byte_more() {
 
 #[test]
 fn grants_are_passed_on_as_far_as_they_go() {
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let hypervisors = [0, 1, 2].map(|id| machine.hypervisor(DomId(id)).unwrap());
     let sender = machine.guest(DomId(1), 4, Version::V2).unwrap();
     let driver = machine.guest(DomId(3), 1, Version::V2).unwrap();
@@ -122,7 +122,7 @@ fn grants_are_passed_on_as_far_as_they_go() {
 #[test]
 fn a_batch_goes_from_grant_to_grant_and_leaves_none_in_use() {
     for design in Design::all() {
-        let machine = Machine::new(design);
+        let machine = Machine::new(design).unwrap();
         let reader = machine.hypervisor(DomId(2)).unwrap();
         let guests = [1, 3].map(|id| machine.guest(DomId(id), 4, Version::V2).unwrap());
         let [first, second] = &guests;
@@ -186,7 +186,7 @@ fn a_batch_goes_from_grant_to_grant_and_leaves_none_in_use() {
 
 #[test]
 fn a_page_that_is_not_there_is_not_granted() {
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let dom0 = machine.hypervisor(DOM0).unwrap();
     for version in [Version::V1, Version::V2] {
         let guest = machine.guest(DomId(1), 2, version).unwrap();
@@ -213,7 +213,7 @@ fn a_page_that_is_not_there_is_not_granted() {
 #[test]
 fn an_entry_that_is_cleared_while_it_is_used() {
     for version in [Version::V1, Version::V2] {
-        let machine = Machine::new(Design::default());
+        let machine = Machine::new(Design::default()).unwrap();
         let dom0 = machine.hypervisor(DOM0).unwrap();
         let guest = machine.guest(DomId(1), 2, version).unwrap();
         let reference = guest.grant(DOM0, 1, Extent::Whole, true).unwrap();
@@ -239,7 +239,7 @@ fn an_entry_that_is_cleared_while_it_is_used() {
 /// One reference, under which one thing after the other is granted.
 #[test]
 fn a_reference_that_is_reserved() {
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let dom0 = machine.hypervisor(DOM0).unwrap();
     let guest = machine.guest(DomId(1), 2, Version::V2).unwrap();
     let reference = guest.reserve().unwrap();
@@ -273,7 +273,7 @@ fn a_reference_that_is_reserved() {
 fn a_revoked_grant_is_gone() {
     for version in [Version::V1, Version::V2] {
         for locking in [Locking::Table, Locking::Entries, Locking::PerCpu] {
-            let machine = Machine::new(Design { locking, ..Design::default() });
+            let machine = Machine::new(Design { locking, ..Design::default() }).unwrap();
             let dom0 = machine.hypervisor(DOM0).unwrap();
             let guest = machine.guest(DomId(1), 2, version).unwrap();
             let reference = guest.grant(DOM0, 1, Extent::Whole, true).unwrap();
@@ -306,7 +306,7 @@ fn a_revoked_grant_is_gone() {
 
 #[test]
 fn a_table_grows_while_it_is_used() {
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let dom0 = machine.hypervisor(DOM0).unwrap();
     let guest = machine.guest(DomId(1), 1, Version::V2).unwrap();
     let first = guest.grant(DOM0, 0, Extent::Whole, true).unwrap();
@@ -331,7 +331,7 @@ fn a_table_grows_while_it_is_used() {
 #[test]
 fn mappings_are_real_and_bounded() {
     for design in Design::all() {
-        let machine = Machine::new(design);
+        let machine = Machine::new(design).unwrap();
         let dom0 = machine.hypervisor(DOM0).unwrap();
         let guest = machine.guest(DomId(1), 40, Version::V1).unwrap();
         let references: Vec<GrantRef> =
@@ -394,7 +394,7 @@ struct Given {
 
 /// Runs random steps on a host and on a model; each has to give what the other does.
 fn agree(design: Design, version: Version, steps: Vec<Step>) {
-    let machine = Machine::new(design);
+    let machine = Machine::new(design).unwrap();
     let users = [0, 2].map(|id| machine.hypervisor(DomId(id)).unwrap());
     let guest = machine.guest(DomId(1), 4, version).unwrap();
     let mut content = vec![0u8; 4 * PAGE];

@@ -25,7 +25,7 @@ struct Site {
 fn place() -> Site {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("guests.sock");
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let keys = vec![("script".into(), "vif-ringmain".into())];
     let config = ServerConfig {
         socket: socket.clone(),
@@ -210,7 +210,7 @@ fn a_guest_of_another_address_than_the_ports_is_refused() {
         permissions: Permissions::default(),
         mac: Some([2, 0, 0, 0, 0, 1]),
     };
-    let _server = Server::start(Machine::new(Design::default()), config).unwrap();
+    let _server = Server::start(Machine::new(Design::default()).unwrap(), config).unwrap();
     let other = Hello { mac: [2, 0, 0, 0, 0, 2], ..hello_of("a") };
     let error = become_guest(&socket, other).unwrap_err().to_string();
     assert!(error.contains("guests of this port have the address 02:00:00:00:00:01"), "{error}");
@@ -347,7 +347,7 @@ fn the_host_says_what_tables_are_like() {
         permissions: Permissions::default(),
         mac: None,
     };
-    let _server = Server::start(Machine::new(Design::default()), config).unwrap();
+    let _server = Server::start(Machine::new(Design::default()).unwrap(), config).unwrap();
     let (guest, _line) = become_guest(&socket, hello_of("a")).unwrap();
     assert!(guest.has_sub_page_grants());
 }

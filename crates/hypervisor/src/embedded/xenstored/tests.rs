@@ -10,7 +10,7 @@ use crate::xen::XenStore;
 
 /// A connection of domain 1 and one of domain 0 over a socket, as long as `with` runs.
 fn connected(with: impl FnOnce(UnixStream, &Machine)) {
-    let machine = Machine::new(Design::default());
+    let machine = Machine::new(Design::default()).unwrap();
     let _guest = machine.guest(DomId(1), 1, crate::embedded::Version::V1).unwrap();
     let store = DomainStore::new(machine.host.store.clone(), DomId(1));
     let account = StoreAccount::default();

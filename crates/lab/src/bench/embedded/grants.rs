@@ -83,7 +83,7 @@ pub fn measure(setting: &Setting, load: Load, time: Duration) -> io::Result<Figu
 /// # Errors
 /// As [`measure`].
 pub fn work(plan: &Plan, time: Duration) -> io::Result<(u64, f64)> {
-    let machine = Machine::new(plan.design);
+    let machine = Machine::new(plan.design)?;
     let grants = machine.hypervisor(DomId(0))?.grants;
     let (domains, each) = if plan.apart { (plan.threads, 1) } else { (1, plan.threads) };
     let pages = PAGES * 2 * each as u32;
