@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use frame::{Accepts, Headers};
 use network::balance::Balancer;
 use network::count::DropReason;
@@ -125,30 +126,26 @@ fn assert_in_order(arrived: &[(usize, Stamp, Vec<u8>)]) -> usize {
     changes
 }
 
-/// A few numbers that look random.
-fn next(seed: &mut u64) -> usize {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 33) as usize
-}
-
 /// Moves pairs at random until `enough`.
-fn move_about(net: &Net, workers: usize, mut seed: u64, enough: impl Fn() -> bool) {
+fn move_about(net: &Net, workers: usize, seed: u64, enough: impl Fn() -> bool) {
     let all: Vec<_> = net.peers.iter().flatten().map(|peer| peer.id).collect();
+    let mut random = Rng::with_seed(seed);
     while !enough() {
-        net.fabric.move_queue(all[next(&mut seed) % all.len()], next(&mut seed) % workers);
-        std::thread::sleep(Duration::from_micros(next(&mut seed) as u64 % 1000));
+        net.fabric.move_queue(all[random.usize(..all.len())], random.usize(..workers));
+        std::thread::sleep(Duration::from_micros(random.u64(..1000)));
     }
 }
 
 /// Two ports send to each other, and between their bursts a pair moves.
-fn exchange_while_moving(workers: usize, queues: [u16; 2], mut seed: u64, rounds: u32) {
+fn exchange_while_moving(workers: usize, queues: [u16; 2], seed: u64, rounds: u32) {
     let net = Net::new(workers, &queues);
     let all: Vec<_> = net.peers.iter().flatten().map(|peer| peer.id).collect();
+    let mut random = Rng::with_seed(seed);
     for round in 0..rounds {
         let numbers = round * 20..(round + 1) * 20;
         net.send(0, 1, 4, numbers.clone());
         net.send(1, 0, 4, numbers);
-        net.fabric.move_queue(all[next(&mut seed) % all.len()], next(&mut seed) % workers);
+        net.fabric.move_queue(all[random.usize(..all.len())], random.usize(..workers));
     }
     let sent = queues.map(|queues| queues as usize * 4 * 20 * rounds as usize);
     wait(|| {
@@ -235,10 +232,10 @@ fn full_receivers_that_move_lose_nothing_that_they_have_room_for_in_time() {
         });
         net.send(0, 1, 4, 0..1000);
         let completed = || net.peers[0].iter().map(Peer::completed).sum::<usize>() == sent + 1;
-        let mut seed = 5;
+        let mut random = Rng::with_seed(5);
         while !completed() {
-            let queue = [slow.id, net.peers[1][0].id, net.peers[0][0].id][next(&mut seed) % 3];
-            net.fabric.move_queue(queue, next(&mut seed) % 2);
+            let queue = [slow.id, net.peers[1][0].id, net.peers[0][0].id][random.usize(..3)];
+            net.fabric.move_queue(queue, random.usize(..2));
         }
         done.store(true, Ordering::Relaxed);
     });

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fastrand::Rng;
 use lab::daemon::Daemon;
 use ring::driver::{DriverRing, Piece, Used};
 use ring::packed::driver::PackedDriver;
@@ -44,17 +45,6 @@ struct Write {
     answered: Option<u64>,
 }
 
-/// Numbers that look random, and are the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
 /// A ring, its buffers, and what is under way on it.
 struct Queue<R> {
     vring: Vring<R>,
@@ -71,7 +61,7 @@ struct Plugged<R> {
     queues: Vec<Queue<R>>,
     features: u64,
     records: (VhostUserInflight, File),
-    random: Random,
+    random: Rng,
     writes: Vec<Write>,
     events: u64,
 }
@@ -100,7 +90,7 @@ impl<R: DriverRing> Plugged<R> {
             Queue { vring, free, waiting: HashMap::new() }
         });
         let queues = queues.collect();
-        let (random, writes) = (Random(features), Vec::new());
+        let (random, writes) = (Rng::with_seed(features), Vec::new());
         Plugged { front, guest, queues, features, records, random, writes, events: 0 }
     }
 
@@ -108,8 +98,8 @@ impl<R: DriverRing> Plugged<R> {
     fn send(&mut self, queue: usize) {
         let queue = &mut self.queues[queue];
         let Some(&buffers) = queue.free.last() else { return };
-        let first = self.random.below(SECTORS - LONGEST);
-        let sectors = first..first + 1 + self.random.below(LONGEST);
+        let first = self.random.u64(..SECTORS - LONGEST);
+        let sectors = first..first + 1 + self.random.u64(..LONGEST);
         let number = self.writes.len();
         let header = [1u64.to_le_bytes(), first.to_le_bytes()].concat();
         let mut data = vec![0; ((sectors.end - sectors.start) * SECTOR) as usize];
@@ -215,9 +205,9 @@ fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str) {
     for kill in 0..kills.unwrap_or(KILLS) {
         let (enough, until) = (plugged.events + 200 + kill % 50, Instant::now() + WATCHDOG);
         while plugged.events < enough {
-            let queue = plugged.random.below(QUEUES as u64) as usize;
+            let queue = plugged.random.usize(..QUEUES);
             plugged.send(queue);
-            if plugged.random.below(3) == 0 {
+            if plugged.random.u64(..3) == 0 {
                 plugged.collect();
             }
             assert!(Instant::now() < until, "no answers after kill {kill}:\n{}", daemon.log());

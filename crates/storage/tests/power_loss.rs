@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use fastrand::Rng;
 use guest::{SECTOR, Sent, Site, options};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -40,17 +41,6 @@ enum Event {
 
 type Log = Arc<Mutex<Vec<Event>>>;
 
-/// Numbers that look random, and are the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % end
-    }
-}
-
 /// A step that has begun: with the writes that a flush covers.
 enum Begun {
     Write(Number, bool, u32),
@@ -59,7 +49,7 @@ enum Begun {
 
 struct Recorder {
     log: Log,
-    random: Random,
+    random: Rng,
     begun: Vec<(Box<Request>, Begun)>,
     ended: Vec<Number>,
     /// The counter-example: flushes cover nothing.
@@ -93,8 +83,8 @@ impl Engine for Recorder {
     }
 
     fn reap(&mut self, finished: &mut Vec<Finished>) {
-        while !self.begun.is_empty() && self.random.below(3) > 0 {
-            let which = self.random.below(self.begun.len() as u64) as usize;
+        while !self.begun.is_empty() && self.random.u64(..3) > 0 {
+            let which = self.random.usize(..self.begun.len());
             let (request, begun) = self.begun.swap_remove(which);
             let moved = match begun {
                 Begun::Write(number, stable, len) => {
@@ -130,16 +120,16 @@ struct Writer {
 }
 
 impl Writer {
-    fn send(&mut self, random: &mut Random) {
-        let queue = random.below(QUEUES as u64) as usize;
-        if random.below(4) == 0 {
+    fn send(&mut self, random: &mut Rng) {
+        let queue = random.usize(..QUEUES);
+        if random.u64(..4) == 0 {
             // All that the guest was told to be written, on whatever queue.
             let Some(request) = self.site.send(queue, &Sent::flush(), 512) else { return };
             self.flushes.insert(request, self.written.clone());
             return;
         }
-        let first = random.below(SECTORS - 4);
-        let sectors = first..first + 1 + random.below(4);
+        let first = random.u64(..SECTORS - 4);
+        let sectors = first..first + 1 + random.u64(..4);
         let overlaps = |(_, other): &(Number, std::ops::Range<u64>)| {
             other.start < sectors.end && sectors.start < other.end
         };
@@ -175,7 +165,7 @@ fn record(seed: u64, write_through: bool, ignores_flushes: bool) -> Vec<Event> {
     let log = Log::default();
     let engine = Recorder {
         log: Arc::clone(&log),
-        random: Random(seed),
+        random: Rng::with_seed(seed),
         begun: Vec::new(),
         ended: Vec::new(),
         ignores_flushes,
@@ -193,13 +183,13 @@ fn record(seed: u64, write_through: bool, ignores_flushes: bool) -> Vec<Event> {
         next: 1,
         relies_on_writes: write_through,
     };
-    let mut random = Random(!seed);
+    let mut random = Rng::with_seed(!seed);
     for step in 0..400 {
-        if step < 300 && random.below(2) == 0 {
+        if step < 300 && random.u64(..2) == 0 {
             writer.send(&mut random);
         }
         writer.site.worker.run_once(Instant::now());
-        if random.below(3) == 0 {
+        if random.u64(..3) == 0 {
             writer.collect();
         }
     }
@@ -209,7 +199,7 @@ fn record(seed: u64, write_through: bool, ignores_flushes: bool) -> Vec<Event> {
 
 /// Cuts the power after each event, with some subsets of what is not stable. Returns the first
 /// write that the guest relies on and that is lost.
-fn first_loss(events: &[Event], random: &mut Random) -> Option<(usize, Number)> {
+fn first_loss(events: &[Event], random: &mut Rng) -> Option<(usize, Number)> {
     let mut begun: HashMap<Number, std::ops::Range<u64>> = HashMap::new();
     let (mut stable, mut relied) = (Vec::new(), Vec::new());
     for (cut, event) in events.iter().enumerate() {
@@ -222,7 +212,7 @@ fn first_loss(events: &[Event], random: &mut Random) -> Option<(usize, Number)> 
         }
         for subset in 0..3 {
             // The first subset is empty.
-            let kept = |_: &&Number| subset > 0 && random.below(2) == 0;
+            let kept = |_: &&Number| subset > 0 && random.u64(..2) == 0;
             let others: Vec<Number> = begun.keys().filter(kept).copied().collect();
             let mut disk = [0; SECTORS as usize];
             for number in stable.iter().chain(&others) {
@@ -248,7 +238,7 @@ fn what_was_flushed_is_there_after_a_power_cut() {
         let relied =
             events.iter().any(|event| matches!(event, Event::Relied(list) if !list.is_empty()));
         assert!(relied, "the guest relies on nothing: {seed}");
-        assert_eq!(first_loss(&events, &mut Random(seed)), None, "{seed}");
+        assert_eq!(first_loss(&events, &mut Rng::with_seed(seed)), None, "{seed}");
     }
 }
 
@@ -256,14 +246,15 @@ fn what_was_flushed_is_there_after_a_power_cut() {
 fn without_a_write_cache_what_was_written_is_there_after_a_power_cut() {
     for seed in 0..60 {
         let events = record(seed, true, false);
-        assert_eq!(first_loss(&events, &mut Random(seed)), None, "{seed}");
+        assert_eq!(first_loss(&events, &mut Rng::with_seed(seed)), None, "{seed}");
     }
 }
 
 /// The check finds what it is there for.
 #[test]
 fn ignored_flushes_are_found_out() {
-    let lost = (0..60)
-        .filter(|seed| first_loss(&record(*seed, false, true), &mut Random(*seed)).is_some());
+    let lost = (0..60).filter(|seed| {
+        first_loss(&record(*seed, false, true), &mut Rng::with_seed(*seed)).is_some()
+    });
     assert_eq!(lost.count(), 60);
 }

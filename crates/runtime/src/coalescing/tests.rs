@@ -1,3 +1,5 @@
+use fastrand::Rng;
+
 use super::*;
 
 const TIME: Duration = Duration::from_micros(100);
@@ -159,17 +161,6 @@ impl Peer {
     }
 }
 
-/// A small generator of numbers that are the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
 /// Whatever the order of publications, sleeps and interrupts: no sleeping peer has a frame that is
 /// older than the time, nor as many as are worth an interrupt, and each interrupt that it got was
 /// worth it.
@@ -177,16 +168,16 @@ impl Random {
 fn no_peer_sleeps_longer_than_it_may() {
     let start = Instant::now();
     for seed in 0..200 {
-        let mut random = Random(seed);
-        let enough = [None, Some(1), Some(6), Some(64)][random.below(4) as usize];
+        let mut random = Rng::with_seed(seed);
+        let enough = [None, Some(1), Some(6), Some(64)][random.usize(..4)];
         let mut coalescer = InterruptCoalescer::new(coalescing(enough), came(0));
         let mut peer = Peer { event: 1, seen: 0, awake: false, woken: 0 };
         let (mut now, mut published, mut oldest, mut worth) = (start, 0u64, start, 0);
         for _ in 0..2000 {
-            match random.below(4) {
-                0 => now += Duration::from_micros(random.below(80)),
+            match random.u64(..4) {
+                0 => now += Duration::from_micros(random.u64(..80)),
                 1 => {
-                    let frames = 1 + random.below(9);
+                    let frames = 1 + random.u64(..9);
                     oldest = if peer.seen == published { now } else { oldest };
                     let wants = peer.event.wrapping_sub(published + 1) < frames;
                     published += frames;
