@@ -157,7 +157,6 @@ impl Fabric {
             restrictions: Arc::new(RestrictionsCell::new(restrictions)),
             counters: Vec::new(),
             accounts: PortAccounts::default(),
-            slow_signals: Arc::default(),
             queues: BTreeMap::new(),
         };
         state.ports.insert(id.0, port);

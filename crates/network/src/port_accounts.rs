@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::backpressure::WaitCredit;
 use crate::passed_grants::PassCredit;
 use crate::receive_debt::Debt;
+use crate::slow_signals::SlowSignals;
 
-/// The accounts of a port as a receiver. Clones are the same accounts.
+/// The accounts of a port. Clones are the same accounts.
 #[derive(Clone, Debug, Default)]
 pub struct PortAccounts {
     /// How long others may wait for it while it is full.
@@ -16,4 +17,6 @@ pub struct PortAccounts {
     pub passing: Arc<PassCredit>,
     /// The cost of filling the port's buffers beyond the usual.
     pub debt: Arc<Debt>,
+    /// Its interrupts that took long.
+    pub slow_signals: Arc<SlowSignals>,
 }

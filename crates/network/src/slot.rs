@@ -24,7 +24,6 @@ use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::port_accounts::PortAccounts;
 use crate::receive_debt::ReceiveDebt;
 use crate::restrictions::{Restrictions, RestrictionsCell};
-use crate::slow_signals::SlowSignals;
 use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -52,10 +51,8 @@ pub struct Attachment {
     pub restrictions: Arc<RestrictionsCell>,
     /// Its peer broke the protocol: the pair is not called any more.
     pub failed: bool,
-    /// The port's accounts as a receiver.
+    /// The port's accounts.
     pub accounts: PortAccounts,
-    /// The interrupts of its port that took long.
-    pub slow_signals: Arc<SlowSignals>,
     /// How its worker waits for it; `None`: as the worker does for others.
     pub policy: Option<PollingPolicy>,
 }
@@ -119,7 +116,7 @@ impl Slot {
     pub fn new(on: Attachment) -> Self {
         let coalescer =
             on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
-        let PortAccounts { wait, passing, debt } = on.accounts.clone();
+        let PortAccounts { wait, passing, debt, .. } = on.accounts.clone();
         let backpressure = Backpressure::new(wait, Arc::clone(&on.counters));
         let restrictions = on.restrictions.get();
         let unsignalled = on.pair.is_unsignalled().then(PollInterval::default);
@@ -304,7 +301,7 @@ impl Slot {
         self.sending.debt = self.sending.debt.saturating_add(cost);
         self.receive_debt.add(cost);
         self.on.counters.slow_interrupts.add(1);
-        if !self.on.slow_signals.allows(Duration::from_nanos(nanoseconds), now) {
+        if !self.on.accounts.slow_signals.allows(Duration::from_nanos(nanoseconds), now) {
             self.fail(Violation::SlowInterrupt.into());
         }
     }

@@ -14,7 +14,6 @@ use crate::port_accounts::PortAccounts;
 use crate::queue_selector::QueueSelector;
 use crate::restrictions::RestrictionsCell;
 use crate::slot::{Attachment, OnError};
-use crate::slow_signals::SlowSignals;
 use crate::topology::{PortView, QueueLocation, Topology};
 
 /// A port.
@@ -28,7 +27,6 @@ pub(super) struct Port {
     pub restrictions: Arc<RestrictionsCell>,
     pub counters: Vec<Arc<QueueCounters>>,
     pub accounts: PortAccounts,
-    pub slow_signals: Arc<SlowSignals>,
     pub queues: BTreeMap<QueueId, Queue>,
 }
 
@@ -80,7 +78,6 @@ impl State {
             restrictions: Arc::clone(&entry.restrictions),
             failed: false,
             accounts: entry.accounts.clone(),
-            slow_signals: Arc::clone(&entry.slow_signals),
             policy: entry.policy,
         })
     }
