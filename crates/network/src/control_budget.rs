@@ -10,6 +10,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::time_share::TimeShare;
+
 /// Cost of a message that changes nothing, in time of a worker.
 pub const MESSAGE: Duration = Duration::from_micros(10);
 
@@ -26,23 +28,24 @@ const SHARE: u32 = 100;
 const BURST: Duration = Duration::from_millis(500);
 
 /// The budget of one port.
-#[derive(Debug, Default)]
-pub struct ControlBudget {
-    /// When all that was done will have been earned.
-    earned: Option<Instant>,
+#[derive(Debug)]
+pub struct ControlBudget(TimeShare);
+
+impl Default for ControlBudget {
+    fn default() -> Self {
+        ControlBudget(TimeShare::new(SHARE, BURST))
+    }
 }
 
 impl ControlBudget {
     /// Charges for work that was done at `now`.
     pub fn charge(&mut self, cost: Duration, now: Instant) {
-        let since = self.earned.filter(|earned| *earned > now).unwrap_or(now);
-        self.earned = Some(since + cost * SHARE);
+        self.0.charge(cost, now);
     }
 
     /// Until when the port is not listened to; `None`: it may go on at once.
     pub fn overdrawn_until(&self, now: Instant) -> Option<Instant> {
-        let ahead = self.earned?.saturating_duration_since(now);
-        ahead.checked_sub(BURST * SHARE).filter(|debt| !debt.is_zero()).map(|debt| now + debt)
+        self.0.overdrawn_until(now)
     }
 }
 

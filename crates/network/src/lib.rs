@@ -57,6 +57,7 @@ mod slow_signals;
 mod software_offload;
 pub mod stage_profiler;
 pub mod step;
+mod time_share;
 pub mod token_bucket;
 pub mod topology;
 mod unsignalled;

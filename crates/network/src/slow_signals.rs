@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::time_share::TimeShare;
+
 /// Slow interrupts of a port may take 1/`SHARE` of the time.
 const SHARE: u32 = 50;
 
@@ -25,26 +27,30 @@ const LEAST: u32 = 4;
 #[derive(Debug, Default)]
 pub struct SlowSignals(Mutex<Account>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Account {
-    /// When all of them will have been worth their [`SHARE`].
-    paid: Option<Instant>,
-    /// How many there were since that was last in the past.
+    /// The time that they took.
+    time: TimeShare,
+    /// How many there were since all of that was earned.
     count: u32,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Account { time: TimeShare::new(SHARE, BURST), count: 0 }
+    }
 }
 
 impl SlowSignals {
     /// Notes a slow interrupt at `now` that took `spent`. False: there have been too many.
     pub(crate) fn allows(&self, spent: Duration, now: Instant) -> bool {
         let mut account = self.0.lock();
-        let due = account.paid.filter(|paid| *paid > now);
-        if due.is_none() {
+        if account.time.is_earned(now) {
             account.count = 0;
         }
-        let paid = due.unwrap_or(now) + spent * SHARE;
+        account.time.charge(spent, now);
         account.count += 1;
-        account.paid = Some(paid);
-        let exceeded = account.count >= LEAST && paid - now > BURST * SHARE;
+        let exceeded = account.count >= LEAST && account.time.overdrawn_until(now).is_some();
         if exceeded {
             // The port is stopped, and begins anew.
             *account = Account::default();
