@@ -8,7 +8,6 @@ use ::storage::count::QueueCounters;
 use ::storage::image::ImageError;
 use ::storage::{Disk, Image};
 use ::vhost_user::blk::{self, DiskConfig, DiskPort, DiskPortError};
-use ::vhost_user::transport::status::State;
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
@@ -223,12 +222,7 @@ impl Disks {
 
     fn describe(&self, port: &DiskPort, report: &mut DiskReport) {
         let (status, disk) = (port.status(), port.disk());
-        report.state = match status.state {
-            State::Listening => PortState::Listening,
-            State::Connecting => PortState::Connecting,
-            State::Connected => PortState::Connected,
-            State::Removed => PortState::Stopped,
-        };
+        report.state = status.state.into();
         report.features =
             blk::feature::names(status.features).into_iter().map(str::to_owned).collect();
         (report.peer, report.connections) = (status.peer, status.connections);

@@ -47,6 +47,17 @@ pub(super) fn start(
     Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
 }
 
+impl From<State> for PortState {
+    fn from(state: State) -> Self {
+        match state {
+            State::Listening => PortState::Listening,
+            State::Connecting => PortState::Connecting,
+            State::Connected => PortState::Connected,
+            State::Removed => PortState::Stopped,
+        }
+    }
+}
+
 impl Backend for Port {
     fn id(&self) -> Option<PortId> {
         Some(self.port())
@@ -58,12 +69,6 @@ impl Backend for Port {
 
     fn condition(&self) -> Condition {
         let status = self.status();
-        let state = match status.state {
-            State::Listening => PortState::Listening,
-            State::Connecting => PortState::Connecting,
-            State::Connected => PortState::Connected,
-            State::Removed => PortState::Stopped,
-        };
         Condition {
             features: net::feature::names(status.features),
             peer: status.peer,
@@ -73,7 +78,7 @@ impl Backend for Port {
             recovered_rings: status.recovered,
             unclear_rings: status.unclear,
             memory: Some((self.account().allocated(), self.account().limit())),
-            ..Condition::new(state, status.complaint())
+            ..Condition::new(status.state.into(), status.complaint())
         }
     }
 }
