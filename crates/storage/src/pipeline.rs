@@ -188,19 +188,12 @@ impl BlockPipeline {
         self.in_flight -= 1;
         let Some(slot) = self.slots.get_mut(request.slot) else { return self.recycle(request) };
         slot.in_flight -= 1;
-        let status = match error {
-            None => BlockStatus::Ok,
-            Some(libc::EOPNOTSUPP) => {
-                slot.on.counters.fail(ErrorReason::Unsupported);
-                BlockStatus::Unsupported
-            }
-            Some(errno) => {
-                slot.on.counters.fail(reason(errno));
-                BlockStatus::IoErr
-            }
-        };
-        let at = request.slot;
-        let room = request.room;
+        let failure = error.map(failure);
+        if let Some((_, reason)) = failure {
+            slot.on.counters.fail(reason);
+        }
+        let status = failure.map_or(BlockStatus::Ok, |(status, _)| status);
+        let (at, room) = (request.slot, request.room);
         self.answer(request, status, room);
         if !self.dirty.contains(&at) {
             self.dirty.push(at);
@@ -336,10 +329,12 @@ fn retries(request: &mut Request, errno: i32) -> bool {
     }
 }
 
-fn reason(errno: i32) -> ErrorReason {
+/// What the guest is told of an error of the system, and under which reason it counts.
+fn failure(errno: i32) -> (BlockStatus, ErrorReason) {
     match errno {
-        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorReason::NoSpace,
-        libc::ENODATA => ErrorReason::Truncated,
-        _ => ErrorReason::Io,
+        libc::EOPNOTSUPP => (BlockStatus::Unsupported, ErrorReason::Unsupported),
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => (BlockStatus::IoErr, ErrorReason::NoSpace),
+        libc::ENODATA => (BlockStatus::IoErr, ErrorReason::Truncated),
+        _ => (BlockStatus::IoErr, ErrorReason::Io),
     }
 }
