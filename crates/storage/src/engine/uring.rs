@@ -42,6 +42,8 @@ pub struct UringEngine {
     requests: Slab<Box<Request>>,
     /// Submitted, and not taken by the kernel.
     unsubmitted: usize,
+    /// Completions that were taken to make room, and not reaped yet.
+    early: Vec<Finished>,
 }
 
 impl UringEngine {
@@ -55,7 +57,7 @@ impl UringEngine {
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         ring.submitter().register_restrictions(&mut restrictions())?;
         let requests = Slab::with_capacity(SUBMISSIONS as usize);
-        Ok(UringEngine { ring, event, enabled: false, requests, unsubmitted: 0 })
+        Ok(UringEngine { ring, event, enabled: false, requests, unsubmitted: 0, early: Vec::new() })
     }
 
     fn enable(&mut self) {
@@ -142,6 +144,9 @@ impl Engine for UringEngine {
             self.flush();
             if self.has_unsubmitted() {
                 // The kernel is out of memory, or has too many completions: those first.
+                let mut early = std::mem::take(&mut self.early);
+                self.take(&mut early);
+                self.early = early;
                 std::thread::yield_now();
             }
         }
@@ -163,6 +168,7 @@ impl Engine for UringEngine {
     }
 
     fn reap(&mut self, finished: &mut Vec<Finished>) {
+        finished.append(&mut self.early);
         if self.requests.is_empty() {
             return;
         }
