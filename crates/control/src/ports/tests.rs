@@ -45,14 +45,21 @@ fn start(ports: &Ports, spec: &PortSpec) -> Result<Box<dyn Backend>, BackendErro
     backend::start(&ports.fabric, spec, &RestrictionsTemplate::default(), ports.workers)
 }
 
+/// Ports of which one could not start, since a file is where its socket is to be.
+fn with_a_missing_port(socket: &Path) -> (Ports, Vec<(Arc<PortSpec>, RestrictionsTemplate)>) {
+    let mut ports = ports();
+    std::fs::write(socket, "not a socket").unwrap();
+    ports.add_configured(spec(socket));
+    let missing = ports.not_in_service();
+    assert_eq!(missing.len(), 1);
+    (ports, missing)
+}
+
 #[test]
 fn a_port_that_cannot_start_is_started_later() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut ports, socket) = (ports(), dir.path().join("socket"));
-    std::fs::write(&socket, "not a socket").unwrap();
-    ports.add_configured(spec(&socket));
-    let missing = ports.not_in_service();
-    assert_eq!(missing.len(), 1);
+    let socket = dir.path().join("socket");
+    let (mut ports, missing) = with_a_missing_port(&socket);
     let backend = start(&ports, &missing[0].0);
     assert!(backend.is_err());
     ports.started(&missing[0].0, backend);
@@ -68,10 +75,8 @@ fn a_port_that_cannot_start_is_started_later() {
 #[test]
 fn a_port_that_is_removed_while_it_starts_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut ports, socket) = (ports(), dir.path().join("socket"));
-    std::fs::write(&socket, "not a socket").unwrap();
-    ports.add_configured(spec(&socket));
-    let missing = ports.not_in_service();
+    let socket = dir.path().join("socket");
+    let (mut ports, missing) = with_a_missing_port(&socket);
     std::fs::remove_file(&socket).unwrap();
     let backend = start(&ports, &missing[0].0);
     assert!(socket.exists());
@@ -84,10 +89,8 @@ fn a_port_that_is_removed_while_it_starts_leaves_nothing_behind() {
 #[test]
 fn a_port_that_is_replaced_while_it_starts_keeps_its_own_backend() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut ports, [old, new]) = (ports(), ["old", "new"].map(|name| dir.path().join(name)));
-    std::fs::write(&old, "not a socket").unwrap();
-    ports.add_configured(spec(&old));
-    let missing = ports.not_in_service();
+    let [old, new] = ["old", "new"].map(|name| dir.path().join(name));
+    let (mut ports, missing) = with_a_missing_port(&old);
     std::fs::remove_file(&old).unwrap();
     let backend = start(&ports, &missing[0].0);
     ports.remove("a").unwrap();
@@ -150,10 +153,8 @@ fn a_budget_that_ports_share_stays() {
 #[test]
 fn a_port_that_is_changed_while_it_starts_is_started_anew() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut ports, socket) = (ports(), dir.path().join("socket"));
-    std::fs::write(&socket, "not a socket").unwrap();
-    ports.add_configured(spec(&socket));
-    let missing = ports.not_in_service();
+    let socket = dir.path().join("socket");
+    let (mut ports, missing) = with_a_missing_port(&socket);
     std::fs::remove_file(&socket).unwrap();
     let backend = start(&ports, &missing[0].0);
     ports.set("a", &object(json!({ "tx_rate": "5Mbit" }))).unwrap();
