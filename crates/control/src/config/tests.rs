@@ -20,6 +20,11 @@ fn parse(text: &str) -> Result<Config, String> {
     Config::parse("ringmain.toml", text, &host()).map_err(|error| error.to_string())
 }
 
+/// The port that a request with all of this port's keys describes.
+fn read_back(port: &PortSpec) -> Result<PortSpec, ConfigErrors> {
+    PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], Path::new("/c"))
+}
+
 const WHOLE: &str = r#"
 [workers]
 count = 2
@@ -420,9 +425,7 @@ fn flags_are_read_like_the_file_and_errors_name_the_flag() {
 #[test]
 fn a_request_has_all_keys_of_the_file() {
     for port in parse(WHOLE).unwrap().ports {
-        let again =
-            PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], "/c".as_ref());
-        assert_eq!(again, Ok(port));
+        assert_eq!(read_back(&port), Ok(port));
     }
 }
 
@@ -536,14 +539,7 @@ fn an_embedded_port_is_parsed() {
     };
     let kind = |design| with(design, Extensions::default());
     assert_eq!((&port.kind, port.queues), (&kind(Design::default()), Some(4)));
-    let again = PortSpec::from_request(
-        &port.to_request(),
-        std::iter::empty(),
-        &[],
-        std::path::Path::new("/c"),
-    )
-    .unwrap();
-    assert_eq!(again, port);
+    assert_eq!(read_back(&port).unwrap(), port);
     for (more, ranges, guest_copy) in [
         ("copy = \"backend\"\ngrants = \"page\"", false, false),
         ("grants = \"range\"", true, false),
@@ -551,13 +547,7 @@ fn an_embedded_port_is_parsed() {
     ] {
         let port = parse(&format!("{socket}{more}")).unwrap();
         assert_eq!(port.kind, with(Design::default(), Extensions { ranges, guest_copy }));
-        let again = PortSpec::from_request(
-            &port.to_request(),
-            std::iter::empty(),
-            &[],
-            std::path::Path::new("/c"),
-        );
-        assert_eq!(again.unwrap(), port);
+        assert_eq!(read_back(&port).unwrap(), port);
     }
     let wrong = |more: &str| parse(more).unwrap_err().to_string();
     assert!(wrong(&format!("{socket}copy = \"nobody\"")).contains("give \"backend\" or \"guest\""));
@@ -579,9 +569,7 @@ fn guests_of_an_embedded_port_are_locked_to_an_address_or_to_their_own() {
             "[[port]]\nname = \"g\"\nkind = \"embedded\"\nsocket = \"/g\"\nmac = \"{mac}\""
         );
         let port = Config::parse("f", &text, &host()).unwrap().ports.remove(0);
-        let again =
-            PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], Path::new("/c"));
-        assert_eq!(again.as_ref(), Ok(&port));
+        assert_eq!(read_back(&port).as_ref(), Ok(&port));
         let PortKind::Embedded { lock_mac, .. } = port.kind else { panic!("{port:?}") };
         (port.mac.map(|mac| mac.to_string()), lock_mac)
     };
@@ -601,10 +589,7 @@ fn alignment_is_an_option_of_ports_with_grants() {
     for kind in ["\"xen\"", "\"embedded\"\nsocket = \"/a\""] {
         let port = parse(kind, "align = true").unwrap();
         assert!(port.options.align && !parse(kind, "align = false").unwrap().options.align);
-        assert_eq!(
-            PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], "/c".as_ref()),
-            Ok(port)
-        );
+        assert_eq!(read_back(&port), Ok(port));
         let wrong = parse(kind, "align = 64").unwrap_err().to_string();
         assert!(
             wrong.ends_with("port[0].align: 64 is not a boolean; give true or false"),
@@ -627,9 +612,7 @@ fn a_device_queue_excludes_vlans_and_other_ports() {
     assert!(
         matches!(&port.kind, PortKind::Embedded { device_queue: Some(device), .. } if device == "eth1")
     );
-    let again =
-        PortSpec::from_request(&port.to_request(), std::iter::empty(), &[], Path::new("/c"));
-    assert_eq!(again, Ok(port));
+    assert_eq!(read_back(&port), Ok(port));
     let wrong = |more: &str| parse(more).unwrap_err().to_string();
     assert!(
         wrong("device-queue = \"a/b\"")
@@ -722,14 +705,7 @@ fn the_page_cache_is_an_option_of_ports_with_grants() {
         assert_eq!(parse(kind, "").unwrap().options.cache, 0);
         let port = parse(kind, "cache = 16384").unwrap();
         assert_eq!(port.options.cache, 16384);
-        let again = PortSpec::from_request(
-            &port.to_request(),
-            std::iter::empty(),
-            &[],
-            std::path::Path::new("/c"),
-        )
-        .unwrap();
-        assert_eq!(again, port);
+        assert_eq!(read_back(&port).unwrap(), port);
         assert!(parse(kind, "cache = 16385").unwrap_err().to_string().contains("give 0 to 16384"));
     }
     for (kind, name) in
