@@ -145,22 +145,13 @@ fn titled<'a>(about: &About, figure: &'a str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::{empty, repetition};
-    use super::super::{Figure, Platform};
+    use super::super::Figure;
+    use super::super::record::tests::{ABOUT as BLANK, empty, repetition};
     use super::*;
     use crate::plot::Axis;
 
     const FIGURE: Figure = Figure { name: "throughput", title: "all", unit: "" };
-    const ABOUT: About = About {
-        name: "test",
-        title: "",
-        what: "",
-        source: None,
-        platforms: &[Platform::Embedded],
-        figures: &[FIGURE, Figure { name: "other", ..FIGURE }],
-        plots: &[],
-        published: &[],
-    };
+    const ABOUT: About = About { figures: &[FIGURE, Figure { name: "other", ..FIGURE }], ..BLANK };
 
     fn drawn(shape: Shape, disturbed: bool) -> String {
         let mut record = empty();

@@ -170,17 +170,12 @@ fn footnote(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::Plot;
-    use super::super::record::tests::{empty, repetition};
+    use super::super::record::tests::{ABOUT as BLANK, empty, repetition};
     use super::super::{Platform, Size};
     use super::*;
     use crate::plot::{Axis, Shape};
 
     const ABOUT: About = About {
-        name: "test",
-        title: "",
-        what: "",
-        source: None,
-        platforms: &[Platform::Embedded],
         figures: &[Figure { name: "throughput", title: "throughput", unit: "Gb/s" }],
         plots: &[Plot {
             name: "",
@@ -190,7 +185,7 @@ mod tests {
             y: Axis::linear(""),
             figures: &["throughput"],
         }],
-        published: &[],
+        ..BLANK
     };
 
     fn record(values: &[f64]) -> Record {

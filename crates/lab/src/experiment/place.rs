@@ -35,8 +35,8 @@ pub fn title(about: &About, results: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::tests::{empty, repetition};
-    use super::super::{Platform, Plot};
+    use super::super::Plot;
+    use super::super::record::tests::{ABOUT as BLANK, empty, repetition};
     use super::*;
     use crate::plot::Shape;
 
@@ -51,18 +51,12 @@ mod tests {
             Plot { name: "", title: "", shape: Shape::Columns, x, y: Axis::linear(""), figures }
         }
         const ABOUT: About = About {
-            name: "test",
-            title: "",
-            what: "",
-            source: None,
-            platforms: &[Platform::Embedded],
-            figures: &[],
             plots: &[
                 plot("streams", &["none", "1 stream"], &["throughput"]),
                 plot("size", &["no", "64\nbytes"], &["frames"]),
                 plot("queues", &[], &["busy"]),
             ],
-            published: &[],
+            ..BLANK
         };
         let mut record = empty();
         record.configuration.points =

@@ -174,6 +174,19 @@ pub fn now() -> u64 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::experiment::About;
+
+    /// An experiment that measures nothing.
+    pub const ABOUT: About = About {
+        name: "test",
+        title: "",
+        what: "",
+        source: None,
+        platforms: &[Platform::Embedded],
+        figures: &[],
+        plots: &[],
+        published: &[],
+    };
 
     /// A record of two points and two rounds, of which nothing was measured yet.
     pub fn empty() -> Record {

@@ -1,17 +1,7 @@
 use super::*;
+use crate::experiment::record::tests::ABOUT;
 use crate::experiment::{About, Results};
 use std::cell::Cell;
-
-const ABOUT: About = About {
-    name: "test",
-    title: "",
-    what: "",
-    source: None,
-    platforms: &[Platform::Embedded],
-    figures: &[],
-    plots: &[],
-    published: &[],
-};
 
 /// An experiment whose outcomes are given, by the number of the attempt.
 struct Scripted(fn(u32) -> Result<Outcome, LabError>);
