@@ -6,6 +6,7 @@ use std::time::Duration;
 use control::api::{self, Reply, Request};
 use control::client::Client;
 use control::config::{self, DiskSpec, PortSpec};
+use serde::Serialize;
 
 use crate::cli::{Budget, Disk, Json, Port, Profile, Reload, Stats};
 use crate::failure::Failure;
@@ -25,30 +26,25 @@ macro_rules! expect {
 /// `ringmain port ...`.
 pub fn port(control: &Path, command: Port) -> Result<(), Failure> {
     let client = Client::new(control);
-    match command {
+    let request = match command {
         Port::Add(add) => {
-            let port = PortSpec::from_flags(&add.flags())?.to_request();
-            client.ask(&Request::PortAdd { port })?;
-            Ok(())
+            Request::PortAdd { port: PortSpec::from_flags(&add.flags())?.to_request() }
         }
-        Port::Remove { name } => {
-            client.ask(&Request::PortRemove { name })?;
-            Ok(())
-        }
+        Port::Remove { name } => Request::PortRemove { name },
         Port::Set { name, changes } => {
-            let set = config::port_changes(&changes)?;
-            client.ask(&Request::PortSet { name, set })?;
-            Ok(())
+            Request::PortSet { name, set: config::port_changes(&changes)? }
         }
-        Port::List(Json { json }) => {
+        Port::List(format) => {
             let ports = expect!(client.ask(&Request::PortList)?, Reply::Ports);
-            print(&if json { json::list("ports", &ports)? } else { show::ports(&ports) })
+            return print_list(format, "ports", &ports, show::ports);
         }
-        Port::Show { name, json: Json { json } } => {
+        Port::Show { name, json } => {
             let port = expect!(client.ask(&Request::PortShow { name })?, Reply::Port);
-            print(&if json { json::pretty(&port)? } else { show::port(&port) })
+            return print_one(json, &*port, show::port);
         }
-    }
+    };
+    client.ask(&request)?;
+    Ok(())
 }
 
 /// `ringmain budget ...`.
@@ -64,14 +60,13 @@ pub fn budget(control: &Path, command: Budget) -> Result<(), Failure> {
             Request::BudgetSet { name, set: config::budget_changes(&changes)? }
         }
         Budget::Remove { name } => Request::BudgetRemove { name },
-        Budget::List(Json { json }) => {
+        Budget::List(format) => {
             let budgets = expect!(client.ask(&Request::BudgetList)?, Reply::Budgets);
-            let text = || limits::budgets(&budgets);
-            return print(&if json { json::list("budgets", &budgets)? } else { text() });
+            return print_list(format, "budgets", &budgets, limits::budgets);
         }
-        Budget::Show { name, json: Json { json } } => {
+        Budget::Show { name, json } => {
             let budget = expect!(client.ask(&Request::BudgetShow { name })?, Reply::Budget);
-            return print(&if json { json::pretty(&budget)? } else { limits::budget(&budget) });
+            return print_one(json, &*budget, limits::budget);
         }
     };
     client.ask(&request)?;
@@ -81,42 +76,55 @@ pub fn budget(control: &Path, command: Budget) -> Result<(), Failure> {
 /// `ringmain disk ...`.
 pub fn disk(control: &Path, command: Disk) -> Result<(), Failure> {
     let client = Client::new(control);
-    match command {
+    let request = match command {
         Disk::Add(add) => {
-            let disk = DiskSpec::from_flags(&add.flags())?.to_request();
-            client.ask(&Request::DiskAdd { disk })?;
-            Ok(())
+            Request::DiskAdd { disk: DiskSpec::from_flags(&add.flags())?.to_request() }
         }
-        Disk::Remove { name } => {
-            client.ask(&Request::DiskRemove { name })?;
-            Ok(())
-        }
-        Disk::Resize { name, size: bytes } => {
-            client.ask(&Request::DiskResize { name, bytes })?;
-            Ok(())
-        }
-        Disk::List(Json { json }) => {
+        Disk::Remove { name } => Request::DiskRemove { name },
+        Disk::Resize { name, size: bytes } => Request::DiskResize { name, bytes },
+        Disk::List(format) => {
             let disks = expect!(client.ask(&Request::DiskList)?, Reply::Disks);
-            print(&if json { json::list("disks", &disks)? } else { show_disk::disks(&disks) })
+            return print_list(format, "disks", &disks, show_disk::disks);
         }
-        Disk::Show { name, json: Json { json } } => {
+        Disk::Show { name, json } => {
             let disk = expect!(client.ask(&Request::DiskShow { name })?, Reply::Disk);
-            print(&if json { json::pretty(&disk)? } else { show_disk::disk(&disk) })
+            return print_one(json, &*disk, show_disk::disk);
         }
-    }
+    };
+    client.ask(&request)?;
+    Ok(())
+}
+
+/// Prints a list, as text or as JSON under a name.
+fn print_list<T: Serialize>(
+    Json { json }: Json,
+    name: &str,
+    list: &[T],
+    text: fn(&[T]) -> String,
+) -> Result<(), Failure> {
+    print(&if json { json::list(name, &list)? } else { text(list) })
+}
+
+/// Prints one thing, as text or as JSON.
+fn print_one<T: Serialize>(
+    Json { json }: Json,
+    one: &T,
+    text: fn(&T) -> String,
+) -> Result<(), Failure> {
+    print(&if json { json::pretty(one)? } else { text(one) })
 }
 
 /// `ringmain reload`.
 pub fn reload(control: &Path, args: &Reload) -> Result<(), Failure> {
     let request = Request::Reload { dry_run: args.dry_run };
     let report = expect!(Client::new(control).ask(&request)?, Reply::Reload);
-    print(&if args.json.json { json::pretty(&report)? } else { reload::text(&report) })
+    print_one(args.json, &report, reload::text)
 }
 
 /// `ringmain mac`.
-pub fn mac(control: &Path, Json { json }: &Json) -> Result<(), Failure> {
+pub fn mac(control: &Path, format: Json) -> Result<(), Failure> {
     let rows = expect!(Client::new(control).ask(&Request::Mac)?, Reply::Macs);
-    print(&if *json { json::list("addresses", &rows)? } else { show::macs(&rows) })
+    print_list(format, "addresses", &rows, show::macs)
 }
 
 /// `ringmain stats`.

@@ -58,7 +58,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Disk(disk) => ask::disk(&socket, disk),
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
-        Command::Mac(args) => ask::mac(&socket, &args),
+        Command::Mac(args) => ask::mac(&socket, args),
         Command::Completions { shell } => print(&completions(shell)?),
         Command::Man => print(&man::page()?),
     }?;
