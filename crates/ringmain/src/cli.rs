@@ -2,6 +2,7 @@
 
 mod budget;
 mod disk;
+mod flags;
 mod guest;
 mod port;
 

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::Json;
+use super::flags::{boolean, given, number};
 
 /// `ringmain disk ...`.
 #[derive(Debug, Subcommand)]
@@ -83,7 +84,7 @@ pub struct AddDisk {
 impl AddDisk {
     /// The flags that were given, by the keys of a `[[disk]]` table.
     pub fn flags(self) -> Map<String, Value> {
-        let flags = [
+        given([
             ("name", Some(self.name.into())),
             ("kind", Some(self.kind.into())),
             ("socket", self.socket.map(Value::from)),
@@ -92,14 +93,12 @@ impl AddDisk {
             ("socket-group", self.socket_group.map(Value::from)),
             ("image", self.image.map(Value::from)),
             ("format", self.format.map(Value::from)),
-            ("queues", self.queues.map(super::port::number)),
-            ("read-only", self.read_only.map(super::port::boolean)),
+            ("queues", self.queues.map(number)),
+            ("read-only", self.read_only.map(boolean)),
             ("direct", self.direct.map(Value::from)),
             ("serial", self.serial.map(Value::from)),
             ("polling", self.polling.map(Value::from)),
-        ];
-        let given = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        given.collect()
+        ])
     }
 }
 
@@ -125,6 +124,7 @@ mod tests {
     use control::config::DiskSpec;
     use serde_json::json;
 
+    use super::super::flags::tests::assert_a_flag_for_every_key;
     use super::super::{Cli, Command};
     use super::*;
 
@@ -149,12 +149,6 @@ mod tests {
     fn every_key_of_the_file_has_a_flag() {
         let unknown = json!({ "quite-unknown": 1 });
         let error = DiskSpec::from_flags(unknown.as_object().unwrap()).unwrap_err().to_string();
-        let (_, keys) = error.lines().next().unwrap().split_once("known here: ").unwrap();
-        let mut keys: Vec<&str> = keys.split(", ").collect();
-        let flags: Vec<String> =
-            keys.iter().filter(|key| **key != "name").map(|key| format!("--{key}=1")).collect();
-        let given = add(&flags.iter().map(String::as_str).collect::<Vec<_>>());
-        keys.sort_unstable();
-        assert_eq!(given.keys().map(String::as_str).collect::<Vec<_>>(), keys);
+        assert_a_flag_for_every_key(&error, add);
     }
 }

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::Json;
+use super::flags::{boolean, given, number};
 
 /// `ringmain port ...`.
 #[derive(Debug, Subcommand)]
@@ -157,7 +158,7 @@ impl Add {
         let trunk = (!self.trunk.is_empty())
             .then(|| self.trunk.into_iter().map(number).collect::<Vec<Value>>());
         let addresses = (!self.addresses.is_empty()).then(|| Value::from(self.addresses));
-        let flags = [
+        given([
             ("name", Some(self.name.into())),
             ("kind", Some(kind.into())),
             ("socket", self.socket.map(Value::from)),
@@ -190,20 +191,8 @@ impl Add {
             ("budget", self.budget.map(Value::from)),
             ("addresses", addresses),
             ("memory", self.memory.map(Value::from)),
-        ];
-        let given = flags.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        given.collect()
+        ])
     }
-}
-
-/// A number, or the text if it is none: then the reader says so.
-pub(super) fn number(text: String) -> Value {
-    text.trim().parse::<i64>().map_or_else(|_| Value::from(text), Value::from)
-}
-
-/// A boolean, or the text if it is none.
-pub(super) fn boolean(text: String) -> Value {
-    text.parse::<bool>().map_or_else(|_| Value::from(text), Value::from)
 }
 
 #[cfg(test)]
@@ -212,6 +201,7 @@ mod tests {
     use control::config::PortSpec;
     use serde_json::json;
 
+    use super::super::flags::tests::assert_a_flag_for_every_key;
     use super::super::{Cli, Command};
     use super::*;
 
@@ -236,12 +226,6 @@ mod tests {
     fn every_key_of_the_file_has_a_flag() {
         let unknown = json!({ "quite-unknown": 1 });
         let error = PortSpec::from_flags(unknown.as_object().unwrap()).unwrap_err().to_string();
-        let (_, keys) = error.lines().next().unwrap().split_once("known here: ").unwrap();
-        let mut keys: Vec<&str> = keys.split(", ").collect();
-        let flags: Vec<String> =
-            keys.iter().filter(|key| **key != "name").map(|key| format!("--{key}=1")).collect();
-        let given = add(&flags.iter().map(String::as_str).collect::<Vec<_>>());
-        keys.sort_unstable();
-        assert_eq!(given.keys().map(String::as_str).collect::<Vec<_>>(), keys);
+        assert_a_flag_for_every_key(&error, add);
     }
 }
