@@ -80,6 +80,16 @@ pub struct Footprint {
     pub device: u64,
 }
 
+impl Footprint {
+    /// A ring of `size` descriptors whose parts lie behind each other from guest address 0 on, each
+    /// on cache lines of its own; without event index and indirect descriptors.
+    pub fn at_zero(self, size: u16) -> RingConfig {
+        let driver = self.desc.next_multiple_of(64);
+        let device = driver + self.driver.next_multiple_of(64);
+        RingConfig { size, desc: 0, driver, device, event_idx: false, indirect: false, start: 0 }
+    }
+}
+
 /// Errors of a device that no correct device makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUsed {

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use crate::driver::{DriverRing, Footprint, Piece, Tables, Used};
+use crate::driver::{DriverRing, Piece, Tables, Used};
 use crate::kill;
 use crate::packed::driver::PackedDriver;
 use crate::split::driver::SplitDriver;
@@ -34,16 +34,9 @@ struct Guest<D> {
 impl<D: DriverRing> Guest<D> {
     fn new(packed: bool, event_idx: bool, indirect: bool) -> Guest<D> {
         let memory = Arc::new(Memory::anonymous(1 << 16).unwrap());
-        let Footprint { desc, driver, .. } = D::footprint(SIZE);
-        let config = RingConfig {
-            size: SIZE,
-            desc: 0,
-            driver: desc.next_multiple_of(64),
-            device: desc.next_multiple_of(64) + driver.next_multiple_of(64),
-            event_idx,
-            indirect,
-            start: if packed { 0x8000_8000 } else { 0 },
-        };
+        let start = if packed { 0x8000_8000 } else { 0 };
+        let ring = D::footprint(SIZE).at_zero(SIZE);
+        let config = RingConfig { event_idx, indirect, start, ..ring };
         let tables = indirect.then_some(Tables { addr: 1 << 13, entries: ENTRIES });
         let driver = D::new(memory.clone(), &config, tables).unwrap();
         let records = Arc::new(Memory::anonymous(1 << 12).unwrap());

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use ring::driver::{DriverRing, Footprint, Piece, Tables, Used};
+use ring::driver::{DriverRing, Piece, Tables, Used};
 use ring::split::driver::SplitDriver;
 use ring::{IoChain, Memory, RequestRing, RingConfig, SplitRequests};
 use runtime::{Group, ManualWorker, group};
@@ -207,16 +207,8 @@ impl Queue {
     fn new() -> (Queue, RingConfig) {
         let memory =
             Arc::new(Memory::anonymous((DATA + u64::from(SIZE) * LONGEST) as usize).unwrap());
-        let Footprint { desc, driver, .. } = SplitDriver::footprint(SIZE);
-        let config = RingConfig {
-            size: SIZE,
-            desc: 0,
-            driver: desc.next_multiple_of(64),
-            device: desc.next_multiple_of(64) + driver.next_multiple_of(64),
-            event_idx: false,
-            indirect: true,
-            start: 0,
-        };
+        let ring = SplitDriver::footprint(SIZE).at_zero(SIZE);
+        let config = RingConfig { indirect: true, ..ring };
         let tables = Tables { addr: RING, entries: 160 };
         let driver = SplitDriver::new(memory.clone(), &config, Some(tables)).unwrap();
         let free = (0..u64::from(SIZE)).collect();
