@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 
-use ring::inflight::RingRecord;
-use ring::{Memory, PackedRequests, Recovery, RequestRing, RingConfig, SplitRequests, Violation};
+use ring::{Memory, PackedRequests, Recovery, RequestRing, SplitRequests, Violation};
 use runtime::QueueId;
 use storage::Disk;
 use storage::queue::RequestQueue;
@@ -15,7 +14,7 @@ use storage::queue::RequestQueue;
 use super::config_space::{self, WCE_AT};
 use super::feature::{self, bit};
 use super::queue::{BlkQueue, VringQueue};
-use crate::transport::device::{Declined, Device, LostVring, VringControl};
+use crate::transport::device::{Declined, Device, LostVring, VringControl, VringStart};
 use crate::transport::feature::Features;
 
 /// Where queues are taken to work.
@@ -101,10 +100,7 @@ impl<H: RequestHost> BlkDevice<H> {
     fn start_as<R: RequestRing + 'static>(
         &mut self,
         vring: usize,
-        memory: &Arc<Memory>,
-        config: &RingConfig,
-        control: VringControl,
-        record: Option<RingRecord>,
+        VringStart { memory, config, control, record }: VringStart<'_>,
     ) -> Result<Recovery, Violation> {
         let (ring, recovery) = R::start(Arc::clone(memory), config, record)?;
         self.put(vring, Box::new(BlkQueue::new(ring, control)));
@@ -161,17 +157,10 @@ impl<H: RequestHost> Device for BlkDevice<H> {
         self.update_write_through();
     }
 
-    fn start(
-        &mut self,
-        vring: usize,
-        memory: &Arc<Memory>,
-        config: &RingConfig,
-        control: VringControl,
-        record: Option<RingRecord>,
-    ) -> Result<Recovery, Violation> {
+    fn start(&mut self, vring: usize, start: VringStart<'_>) -> Result<Recovery, Violation> {
         match self.features.has(bit::RING_PACKED) {
-            true => self.start_as::<PackedRequests>(vring, memory, config, control, record),
-            false => self.start_as::<SplitRequests>(vring, memory, config, control, record),
+            true => self.start_as::<PackedRequests>(vring, start),
+            false => self.start_as::<SplitRequests>(vring, start),
         }
     }
 

@@ -13,13 +13,12 @@ use std::sync::Arc;
 use network::fabric::PairChange;
 use network::port::QueuePair;
 use network::topology::QueueId;
-use ring::inflight::RingRecord;
-use ring::{Memory, PackedDevice, Recovery, RingConfig, SplitDevice, Violation};
+use ring::{Memory, PackedDevice, Recovery, SplitDevice, Violation};
 
 use super::feature::{self, bit};
 use super::queue_pair::NetQueuePair;
 use super::vring_pair::{Direction, VringPair};
-use crate::transport::device::{Declined, Device, LostVring, VringControl};
+use crate::transport::device::{Declined, Device, LostVring, VringControl, VringStart};
 use crate::transport::feature::Features;
 
 /// Smallest MTU of a link, in bytes, as for IPv4 (RFC 791).
@@ -160,17 +159,8 @@ impl<H: QueueHost> Device for NetDevice<H> {
         self.features = features;
     }
 
-    fn start(
-        &mut self,
-        vring: usize,
-        memory: &Arc<Memory>,
-        config: &RingConfig,
-        control: VringControl,
-        record: Option<RingRecord>,
-    ) -> Result<Recovery, Violation> {
-        self.with_pair(vring, |pair, direction| {
-            pair.start(direction, Arc::clone(memory), config, control, record)
-        })
+    fn start(&mut self, vring: usize, start: VringStart<'_>) -> Result<Recovery, Violation> {
+        self.with_pair(vring, |pair, direction| pair.start(direction, start))
     }
 
     fn stop(&mut self, vring: usize) -> Option<u32> {

@@ -15,12 +15,11 @@ use network::count::DropReason;
 use network::flowcache::Action;
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
-use ring::inflight::RingRecord;
-use ring::{DeviceRing, GrantCopyBatch, Memory, Put, Recovery, RingConfig, Violation};
+use ring::{DeviceRing, GrantCopyBatch, Memory, Put, Recovery, Violation};
 
 use super::feature::{self, bit};
 use super::vring_pair::{Direction, VringPair};
-use crate::transport::device::VringControl;
+use crate::transport::device::{VringControl, VringStart};
 use crate::transport::feature::Features;
 
 /// A ring and its control.
@@ -170,15 +169,12 @@ impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
     fn start(
         &mut self,
         direction: Direction,
-        memory: Arc<Memory>,
-        config: &RingConfig,
-        control: VringControl,
-        record: Option<RingRecord>,
+        VringStart { memory, config, control, record }: VringStart<'_>,
     ) -> Result<Recovery, Violation> {
-        let mut ring = R::new(Arc::clone(&memory), config)?;
+        let mut ring = R::new(Arc::clone(memory), config)?;
         let recovery = ring.recover(record);
         ring.disarm();
-        self.memory = Some(memory);
+        self.memory = Some(Arc::clone(memory));
         *self.vring(direction) = Some(NetVring { ring, control, unpublished: false });
         Ok(recovery)
     }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use network::port::QueuePair;
-use ring::inflight::RingRecord;
-use ring::{Memory, Recovery, RingConfig, Violation};
+use ring::{Memory, Recovery, Violation};
 
-use crate::transport::device::VringControl;
+use crate::transport::device::{VringControl, VringStart};
 
 /// Which vring of a pair, in the guest's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +26,12 @@ impl Direction {
 /// Operations of a session on a pair that no worker has.
 pub trait VringPair: QueuePair {
     /// Attaches to a ring in the guest's memory, in place of what was there, and goes on where the
-    /// ring shows that it stands. The ring keeps its position in `record`, if there is one.
+    /// ring shows that it stands.
     ///
     /// # Errors
     /// When the ring cannot be where it is said to be.
-    fn start(
-        &mut self,
-        direction: Direction,
-        memory: Arc<Memory>,
-        config: &RingConfig,
-        control: VringControl,
-        record: Option<RingRecord>,
-    ) -> Result<Recovery, Violation>;
+    fn start(&mut self, direction: Direction, start: VringStart<'_>)
+    -> Result<Recovery, Violation>;
 
     /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not
     /// started.

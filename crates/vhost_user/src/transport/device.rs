@@ -20,6 +20,19 @@ pub struct VringControl {
     pub enabled: bool,
 }
 
+/// What a vring is started with.
+#[derive(Debug)]
+pub struct VringStart<'a> {
+    /// The guest's memory.
+    pub memory: &'a Arc<Memory>,
+    /// Where the ring lies there, and where it stands as the front-end says.
+    pub config: &'a RingConfig,
+    /// How it notifies, and whether it passes data.
+    pub control: VringControl,
+    /// Where the ring keeps its position, if the front-end has such a record.
+    pub record: Option<RingRecord>,
+}
+
 /// A vring that a change of memory has stopped.
 #[derive(Debug)]
 pub struct LostVring {
@@ -94,19 +107,11 @@ pub trait Device {
     /// The features that were negotiated. Called only while all vrings are stopped.
     fn set_features(&mut self, features: Features);
 
-    /// Starts a vring in the guest's memory, where the ring itself shows that it stands, and
-    /// returns what it shows. The ring keeps its position in `record`, if there is one.
+    /// Starts a vring where the ring itself shows that it stands, and returns what it shows.
     ///
     /// # Errors
-    /// When the vring cannot be where `config` says.
-    fn start(
-        &mut self,
-        vring: usize,
-        memory: &Arc<Memory>,
-        config: &RingConfig,
-        control: VringControl,
-        record: Option<RingRecord>,
-    ) -> Result<Recovery, Violation>;
+    /// When the vring cannot be where it is said to be.
+    fn start(&mut self, vring: usize, start: VringStart<'_>) -> Result<Recovery, Violation>;
 
     /// Stops a vring; returns its position as `GET_VRING_BASE` reports it. `None`: the vring was
     /// not started.

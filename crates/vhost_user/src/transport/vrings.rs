@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ring::{Memory, Recovery};
 
-use super::device::{Device, LostVring};
+use super::device::{Device, LostVring, VringStart};
 use super::error::SessionError;
 use super::event::Event;
 use super::feature::{Features, bit};
@@ -247,9 +247,11 @@ impl<D: Device> Vrings<D> {
         let packed = features.has(bit::RING_PACKED);
         let records = self.records.as_ref();
         let record = records.and_then(|records| records.record(index, packed, config.size));
+        let control = vring.control(features);
+        let start = VringStart { memory, config: &config, control, record };
         let recovery = self
             .device
-            .start(index, memory, &config, vring.control(features), record)
+            .start(index, start)
             .map_err(|violation| SessionError::Ring { ring: index, violation })?;
         vring.running = true;
         vring.unclear = recovery == Recovery::Unclear;

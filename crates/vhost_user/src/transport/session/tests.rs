@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
-use ring::inflight::RingRecord;
-use ring::{Memory, MemoryAccount, Recovery, RingConfig, Violation};
+use ring::{Memory, MemoryAccount, Recovery, Violation};
 
 use super::*;
-use crate::transport::device::{LostVring, VringControl};
+use crate::transport::device::{LostVring, VringControl, VringStart};
 use crate::transport::message::HEADER_LEN;
 
 const CONFIG: [u8; 60] = [0xa5; 60];
@@ -52,14 +51,7 @@ impl Device for Disk {
         self.calls.push(("features", features.0.count_ones() as usize));
     }
 
-    fn start(
-        &mut self,
-        vring: usize,
-        _: &Arc<Memory>,
-        _: &RingConfig,
-        _: VringControl,
-        _: Option<RingRecord>,
-    ) -> Result<Recovery, Violation> {
+    fn start(&mut self, vring: usize, _: VringStart<'_>) -> Result<Recovery, Violation> {
         self.calls.push(("start", vring));
         Ok(Recovery::AsTold)
     }
