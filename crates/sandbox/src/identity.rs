@@ -26,6 +26,9 @@ fn hint(sealed: bool) -> &'static str {
     }
 }
 
+/// Most users, and most groups, that are remembered by name.
+const MOST_NAMES: usize = 1024;
+
 /// The names that this process has looked up. In the sandbox the system's databases are out of
 /// reach, and the C library may load libraries to ask them, which ends the process there. Names
 /// that were looked up before the process entered it stay known.
@@ -37,6 +40,13 @@ struct Names {
 
 static NAMES: Mutex<Names> =
     Mutex::new(Names { sealed: false, users: BTreeMap::new(), groups: BTreeMap::new() });
+
+impl Names {
+    /// Whether a name is to be remembered beside so many others: a client may give any number.
+    fn remembers(&self, others: usize) -> bool {
+        !self.sealed && others < MOST_NAMES
+    }
+}
 
 fn names() -> MutexGuard<'static, Names> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +87,9 @@ impl User {
             name: name.to_owned(),
             sealed: names.sealed,
         })?;
-        names.users.insert(name.to_owned(), found.clone());
+        if names.remembers(names.users.len()) {
+            names.users.insert(name.to_owned(), found.clone());
+        }
         Ok(found)
     }
 
@@ -135,7 +147,9 @@ impl Group {
             .or_else(|| number(name).map(Group));
         let unknown = || UnknownName { kind: "group", name: name.to_owned(), sealed };
         let found = found.ok_or_else(unknown)?;
-        names.groups.insert(name.to_owned(), found);
+        if names.remembers(names.groups.len()) {
+            names.groups.insert(name.to_owned(), found);
+        }
         Ok(found)
     }
 }
