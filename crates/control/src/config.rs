@@ -111,11 +111,11 @@ impl Config {
         let workers = workers::read(workers, host, &mut problems);
         let Table(control) = file.control.unwrap_or_default();
         let socket = control.socket.map_or_else(|| DEFAULT_SOCKET.into(), |Text(path)| path.0);
-        let permissions = Permissions {
-            mode: control.mode.map(|Text(SocketMode(mode))| mode),
-            owner: control.owner.map(|Text(SocketOwner(owner))| owner.0),
-            group: control.group.map(|Text(SocketGroup(group))| group.0),
-        };
+        let permissions = access::permissions(
+            control.mode.map(|Text(mode)| mode),
+            control.owner.map(|Text(owner)| owner),
+            control.group.map(|Text(group)| group),
+        );
         let sandbox =
             sandbox_table::read(file.sandbox.map_or_else(Default::default, |table| table.0));
         let budgets = budgets(file.budget.unwrap_or_default(), &mut problems);

@@ -2,6 +2,7 @@
 
 use rustix::fs::Mode;
 use sandbox::{Group, Owner, User};
+use unix_socket::Permissions;
 
 use super::source::VALUE;
 use super::value::FromText;
@@ -49,6 +50,19 @@ impl FromText for SocketGroup {
 
     fn from_text(text: &str) -> Result<Self, String> {
         Group::find(text).map(SocketGroup).map_err(|error| error.to_string())
+    }
+}
+
+/// Who may use a socket, as far as a table says.
+pub(super) fn permissions(
+    mode: Option<SocketMode>,
+    owner: Option<SocketOwner>,
+    group: Option<SocketGroup>,
+) -> Permissions {
+    Permissions {
+        mode: mode.map(|SocketMode(mode)| mode),
+        owner: owner.map(|SocketOwner(owner)| owner.0),
+        group: group.map(|SocketGroup(group)| group.0),
     }
 }
 

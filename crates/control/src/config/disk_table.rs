@@ -8,9 +8,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use storage::image::Direct;
 use toml::Spanned;
-use unix_socket::Permissions;
 
-use super::access::{SocketGroup, SocketMode, SocketOwner};
+use super::access::{SocketGroup, SocketMode, SocketOwner, permissions};
 use super::disk::{DIRECT_WORDS, DISK_QUEUES, DiskSpec};
 use super::error::ConfigErrors;
 use super::port_reader::Place;
@@ -161,11 +160,11 @@ pub(super) fn read(
             .map_or_else(|| name.chars().take(20).collect(), |Text(serial)| serial.0),
         name,
         socket: socket?.0.0,
-        permissions: Permissions {
-            mode: table.socket_mode.map(|Text(SocketMode(mode))| mode),
-            owner: table.socket_owner.map(|Text(SocketOwner(owner))| owner.0),
-            group: table.socket_group.map(|Text(SocketGroup(group))| group.0),
-        },
+        permissions: permissions(
+            table.socket_mode.map(|Text(mode)| mode),
+            table.socket_owner.map(|Text(owner)| owner),
+            table.socket_group.map(|Text(group)| group),
+        ),
         image: image?.0.0,
         queues: table.queues.map_or(DISK_QUEUES, |queues| queues.0),
         read_only: table.read_only.unwrap_or(false),

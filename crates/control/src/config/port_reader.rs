@@ -14,7 +14,7 @@ use unix_socket::Permissions;
 use xen::netif::extensions::Extensions;
 use xen::netif::options::PortOptions;
 
-use super::access::{SocketGroup, SocketMode, SocketOwner};
+use super::access::permissions;
 use super::key_table::KeyTable;
 use super::port::{Mode, PortKind, PortSpec};
 use super::port_settings::PortSettings;
@@ -294,11 +294,11 @@ impl Reader<'_, '_> {
                 }
             }
         }
-        Permissions {
-            mode: value(table.socket_mode.take()).map(|SocketMode(mode)| mode),
-            owner: value(table.socket_owner.take()).map(|SocketOwner(owner)| owner.0),
-            group: value(table.socket_group.take()).map(|SocketGroup(group)| group.0),
-        }
+        permissions(
+            value(table.socket_mode.take()),
+            value(table.socket_owner.take()),
+            value(table.socket_group.take()),
+        )
     }
 
     /// The settings that can change in service.
