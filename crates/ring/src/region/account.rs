@@ -60,8 +60,8 @@ struct Files {
     list: Vec<Growth>,
     /// Number of the session at hand.
     session: u64,
-    /// Bytes that were charged in this session for files that were forgotten: their peer may keep
-    /// them.
+    /// Bytes that were charged in this session for files that were forgotten, or made for the peer,
+    /// which may keep them.
     past: u64,
 }
 
@@ -132,6 +132,17 @@ impl MemoryAccount {
         self.update(&files);
     }
 
+    /// Charges for memory of `bytes` that this process makes for the peer, which may keep it.
+    ///
+    /// # Errors
+    /// [`MapError::Limit`]: the account is exhausted.
+    pub fn charge(&self, bytes: u64) -> Result<(), MapError> {
+        let mut files = self.lock();
+        files.past = files.past.saturating_add(bytes);
+        self.update(&files);
+        self.check()
+    }
+
     /// So many page faults happened in this peer's memory. Looks at the files when there were
     /// [`STEP`] in all: a few system calls.
     pub(crate) fn note(&self, faults: u64) {
@@ -171,6 +182,10 @@ impl MemoryAccount {
         }
     }
 
+    fn check(&self) -> Result<(), MapError> {
+        self.violation().map_or(Ok(()), |violation| Err(MapError::Limit(violation)))
+    }
+
     /// Counts what was charged, and finds out whether that is too much.
     fn update(&self, files: &Files) {
         let allocated = files.charged();
@@ -201,7 +216,7 @@ impl Charged {
             }
         }
         self.account.update(&files);
-        self.account.violation().map_or(Ok(()), |violation| Err(MapError::Limit(violation)))
+        self.account.check()
     }
 }
 

@@ -157,3 +157,23 @@ fn a_request_that_the_device_does_not_have_is_not_offered() {
     let answer = send(&mut session, 20, &longs(&[1500]), vec![]);
     assert_eq!(answer.error.unwrap().to_string(), "NET_SET_MTU, which is not offered");
 }
+
+/// A front-end keeps the files of all records that were made for it.
+#[test]
+fn in_flight_records_count_as_memory_that_the_front_end_has_allocated() {
+    let account = Arc::new(MemoryAccount::new(20_000));
+    let mut session = Session::new(Disk::default(), Arc::clone(&account));
+    // Records of three rings of 256 entries.
+    let wanted = [longs(&[0, 0]), words(&[3 | 256 << 16, 0])].concat();
+    let made = send(&mut session, 31, &wanted, vec![]);
+    assert!(made.file.is_some() && made.error.is_none());
+    let len = account.allocated();
+    assert!((3 * 256 * 16..20_000).contains(&len), "{len}");
+    let refused = send(&mut session, 31, &wanted, vec![]);
+    assert!(refused.file.is_none() && refused.closes);
+    assert_eq!(
+        refused.error.unwrap().to_string(),
+        "in-flight records: memory limit: more than 20000 bytes of the peer's memory were \
+         allocated by its buffers"
+    );
+}
