@@ -7,6 +7,7 @@ use sandbox::{
     Access, Capability, CapabilitySet, Extras, Group, Layer, LayerReport, LayerState,
     Path as Needed, Plan, User,
 };
+use unix_socket::Permissions;
 
 use crate::config::{Config, LiveNeed, Mode, PortKind, PortSpec};
 use crate::disks::OpenImages;
@@ -151,12 +152,16 @@ impl Needs<'_> {
         all.map(|path| Needed { path, access: Access::Sockets }).collect()
     }
 
+    /// Who may use each socket.
+    fn permissions(&self) -> impl Iterator<Item = Permissions> {
+        let ports = self.config.ports.iter().map(|port| port.permissions);
+        let disks = self.config.disks.iter().map(|disk| disk.permissions);
+        ports.chain(disks).chain([self.config.permissions])
+    }
+
     /// The groups of sockets: members can give their files to them.
     fn groups(&self) -> Vec<Group> {
-        let ports = self.config.ports.iter().map(|port| port.permissions.group);
-        let disks = self.config.disks.iter().map(|disk| disk.permissions.group);
-        let all = ports.chain(disks).chain([self.config.permissions.group]).flatten();
-        let mut groups: Vec<u32> = all.collect();
+        let mut groups: Vec<u32> = self.permissions().filter_map(|socket| socket.group).collect();
         groups.sort_unstable();
         groups.dedup();
         groups.into_iter().map(Group).collect()
@@ -193,13 +198,7 @@ impl Needs<'_> {
     /// Whether a socket is to belong to another user.
     fn gives_files_away(&self) -> bool {
         let own = self.user.as_ref().map_or(0, |user| user.uid);
-        let ports = self.config.ports.iter().map(|port| port.permissions.owner);
-        let disks = self.config.disks.iter().map(|disk| disk.permissions.owner);
-        ports
-            .chain(disks)
-            .chain([self.config.permissions.owner])
-            .flatten()
-            .any(|owner| owner != own)
+        self.permissions().filter_map(|socket| socket.owner).any(|owner| owner != own)
     }
 
     /// Whether an interface exists already, and the user may open its queues without any
