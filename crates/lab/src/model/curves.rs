@@ -242,7 +242,8 @@ mod tests {
             [Point { what: What::Maps, era: Era::Old, workers: 1, measured, predicted: 1e5 }];
         let path = draw(&some(), &points, &dir.path().join("inputs.json")).unwrap();
         let page = fs::read_to_string(path).unwrap();
-        for text in ["old design, predicted", "old design, measured", "Assumptions", "off by 0 %"] {
+        for text in ["old design, predicted", "old design, measured", "Assumptions", "0 % (median)"]
+        {
             assert!(page.contains(text), "{text} is missing");
         }
         let svg = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
