@@ -91,14 +91,19 @@ impl IoChain {
         self.memory = None;
     }
 
-    /// Begins a chain in `memory`.
-    pub(crate) fn begin(&mut self, memory: &Arc<Memory>) {
+    /// Begins a chain of buffers in `memory`.
+    pub fn begin(&mut self, memory: &Arc<Memory>) {
         self.clear();
         self.memory = Some(Arc::clone(memory));
     }
 
-    /// Adds a buffer.
-    pub(crate) fn add(
+    /// Adds a buffer of `len` bytes at guest address `addr`. `hint` is the number of the region to
+    /// look in first, and then the one where the buffer is.
+    ///
+    /// # Errors
+    /// When the buffer does not lie within the memory, has to be read after one that is to be
+    /// written, or is one too many.
+    pub fn add(
         &mut self,
         addr: u64,
         len: u32,

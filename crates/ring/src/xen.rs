@@ -1,8 +1,8 @@
 //! The back half of a Xen ring (xen/include/public/io/ring.h).
 //!
-//! One granted page: four free-running indices, and as many slots as fit, a power of two. A slot
-//! holds a request first, and then, in the same place, the response to it. The front produces
-//! requests and consumes responses, the back does the reverse.
+//! Granted pages, one for most devices: four free-running indices, and as many slots as fit, a power
+//! of two. A slot holds a request first, and then, in the same place, the response to it. The front
+//! produces requests and consumes responses, the back does the reverse.
 //!
 //! The rules of this crate mean here:
 //!
@@ -36,9 +36,14 @@ pub const RSP_EVENT: u64 = 12;
 /// Where the slots begin; what lies between is padding.
 pub const SLOTS: u64 = 64;
 
-/// How many slots of `slot` bytes a ring has: the largest power of two that fits.
+/// How many slots of `slot` bytes a ring of one page has: the largest power of two that fits.
 pub const fn ring_size(slot: usize) -> u32 {
-    let fit = (RING_PAGE - SLOTS as usize) / slot;
+    ring_size_in(1, slot)
+}
+
+/// How many slots of `slot` bytes a ring of so many pages, at least one, has.
+pub const fn ring_size_in(pages: usize, slot: usize) -> u32 {
+    let fit = (pages * RING_PAGE - SLOTS as usize) / slot;
     1 << fit.ilog2()
 }
 
@@ -48,9 +53,11 @@ pub const fn ring_size(slot: usize) -> u32 {
 /// order of the requests, so the response to a request is in the request's slot.
 #[derive(Debug)]
 pub struct BackRing<const WORDS: usize> {
-    /// Keeps the page mapped.
+    /// Keeps the pages mapped.
     _mem: Arc<Memory>,
-    page: NonNull<u8>,
+    start: NonNull<u8>,
+    /// How many slots there are, less one: a power of two less one.
+    mask: u32,
     /// Number of the next request to take.
     next: u32,
     /// The request index when it was last read.
@@ -63,27 +70,45 @@ pub struct BackRing<const WORDS: usize> {
     responses: Box<[[u32; WORDS]]>,
 }
 
-// SAFETY: the page is mapped for the whole process as long as the memory is held, and is only
+// SAFETY: the pages are mapped for the whole process as long as the memory is held, and is only
 // reached through atomics.
 unsafe impl<const WORDS: usize> Send for BackRing<WORDS> {}
 
 impl<const WORDS: usize> BackRing<WORDS> {
-    /// How many slots it has.
+    /// How many slots one has that lies in one page.
     pub const SIZE: u32 = ring_size(WORDS * 4);
 
-    /// Takes up the ring at address `addr` of `mem`, where it stands: at its response index. A new
-    /// one stands at zero.
+    /// Takes up the ring in the page at address `addr` of `mem`, where it stands: at its response
+    /// index. A new one stands at zero.
     ///
     /// # Errors
     /// When the page is not there, or its indices contradict each other.
     pub fn attach(mem: Arc<Memory>, addr: u64) -> Result<Self, Violation> {
-        let page = mem.host(addr, RING_PAGE as u64, align_of::<u32>() as u64)?;
-        let responses = vec![[0; WORDS]; Self::SIZE as usize].into();
-        let mut ring = Self { _mem: mem, page, next: 0, seen: 0, done: 0, published: 0, responses };
+        Self::attach_pages(mem, addr, 1)
+    }
+
+    /// Takes up the ring in `pages` pages, at least one, that follow each other.
+    ///
+    /// # Errors
+    /// As for [`attach`](Self::attach).
+    pub fn attach_pages(mem: Arc<Memory>, addr: u64, pages: usize) -> Result<Self, Violation> {
+        let pages = pages.max(1);
+        let page = mem.host(addr, (pages * RING_PAGE) as u64, align_of::<u32>() as u64)?;
+        let size = ring_size_in(pages, WORDS * 4);
+        let responses = vec![[0; WORDS]; size as usize].into();
+        let (mask, start) = (size - 1, page);
+        let mut ring =
+            Self { _mem: mem, start, mask, next: 0, seen: 0, done: 0, published: 0, responses };
         let start = ring.word(RSP_PROD).load(Ordering::Acquire);
         (ring.next, ring.seen, ring.done, ring.published) = (start, start, start, start);
         ring.look()?;
         Ok(ring)
+    }
+
+    /// How many slots it has.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.mask + 1
     }
 
     /// Requests that can be taken, at least `wanted` if there are as many: the front's index is
@@ -109,8 +134,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
     #[inline]
     fn saw(&mut self, index: u32) -> Result<u32, Violation> {
         let ahead = index.wrapping_sub(self.published);
-        if ahead > Self::SIZE || ahead < self.next.wrapping_sub(self.published) {
-            return Err(Violation::RequestJump { index, ahead, size: Self::SIZE });
+        if ahead > self.size() || ahead < self.next.wrapping_sub(self.published) {
+            return Err(Violation::RequestJump { index, ahead, size: self.size() });
         }
         self.seen = index;
         Ok(index.wrapping_sub(self.next))
@@ -149,7 +174,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
     #[inline]
     pub fn respond(&mut self, response: [u32; WORDS]) {
         if self.taken() > 0 {
-            self.responses[(self.done % Self::SIZE) as usize] = response;
+            self.responses[(self.done & self.mask) as usize] = response;
             self.done = self.done.wrapping_add(1);
         }
     }
@@ -160,7 +185,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
     #[inline]
     pub fn note(&mut self, n: u32, response: [u32; WORDS]) {
         if n < self.seen.wrapping_sub(self.next) {
-            self.responses[(self.next.wrapping_add(n) % Self::SIZE) as usize] = response;
+            self.responses[(self.next.wrapping_add(n) & self.mask) as usize] = response;
         }
     }
 
@@ -200,7 +225,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
         let posted = self.word(REQ_PROD).load(Ordering::Acquire).wrapping_sub(mark);
         // It asks for the one after the last that it took.
         let event = self.word(RSP_EVENT).load(Ordering::Acquire).wrapping_sub(1).wrapping_sub(mark);
-        (Self::SIZE..=since.saturating_add(Self::SIZE)).contains(&posted) || event <= since
+        (self.size()..=since.saturating_add(self.size())).contains(&posted) || event <= since
     }
 
     /// The response to request number `number`, to be changed. `None` when the front knows it
@@ -208,7 +233,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
     pub fn response_mut(&mut self, number: u32) -> Option<&mut [u32; WORDS]> {
         let known = number.wrapping_sub(self.published);
         let pending = self.done.wrapping_sub(self.published);
-        (known < pending).then(|| &mut self.responses[(number % Self::SIZE) as usize])
+        (known < pending).then(|| &mut self.responses[(number & self.mask) as usize])
     }
 
     /// Makes all responses given since the last time visible at once. `None`: there were none.
@@ -222,7 +247,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
         let mut number = old;
         while number != self.done {
             let slot = self.slot(number);
-            for (word, value) in self.responses[(number % Self::SIZE) as usize].iter().enumerate() {
+            for (word, value) in self.responses[(number & self.mask) as usize].iter().enumerate() {
                 self.word(slot + 4 * word as u64).store(*value, Ordering::Relaxed);
             }
             number = number.wrapping_add(1);
@@ -251,20 +276,20 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.saw(index)
     }
 
-    /// Where in the page slot number `number`, modulo the size, begins.
+    /// Where in the pages slot number `number`, modulo the size, begins.
     #[inline(always)]
     fn slot(&self, number: u32) -> u64 {
-        SLOTS + u64::from(number % Self::SIZE) * 4 * WORDS as u64
+        SLOTS + u64::from(number & self.mask) * 4 * WORDS as u64
     }
 
-    /// The four bytes at `offset`, a multiple of four below the page's size.
+    /// The four bytes at `offset`, a multiple of four below the length of the pages.
     #[inline(always)]
     fn word(&self, offset: u64) -> &AtomicU32 {
-        debug_assert!(offset + 4 <= RING_PAGE as u64 && offset.is_multiple_of(4));
-        // SAFETY: all callers pass the offset of an index, or of a word of one of `SIZE` slots,
-        // which end within the page; the page is mapped as long as `_mem` is held, and
-        // aligned.
-        unsafe { AtomicU32::from_ptr(self.page.as_ptr().add(offset as usize).cast()) }
+        debug_assert!(offset.is_multiple_of(4));
+        // SAFETY: all callers pass the offset of an index, or of a word of a slot whose number is
+        // masked, and all slots end within the pages; those are mapped as long as `_mem` is held,
+        // and aligned.
+        unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(offset as usize).cast()) }
     }
 }
 
