@@ -16,11 +16,15 @@ pub const MOST_DISCARDED: u32 = 1 << 21;
 /// Most sectors of one request to write zeroes: 16 MiB, which may have to be written.
 pub const MOST_ZEROED: u32 = 1 << 15;
 
-const IN: u32 = 0;
-const OUT: u32 = 1;
-const FLUSH: u32 = 4;
+/// Type of a request: read.
+pub const IN: u32 = 0;
+/// Type of a request: write.
+pub const OUT: u32 = 1;
+/// Type of a request: make completed writes stable.
+pub const FLUSH: u32 = 4;
 const GET_ID: u32 = 8;
-const DISCARD: u32 = 11;
+/// Type of a request: forget what is in a range.
+pub const DISCARD: u32 = 11;
 const WRITE_ZEROES: u32 = 13;
 
 /// Bit 0 of a range's flags: the sectors may be deallocated.
@@ -66,6 +70,8 @@ pub enum Refusal {
     BadLength,
     /// The request would change a disk that is read-only.
     ReadOnly,
+    /// Its data is in a page that the guest has not granted.
+    Grant,
 }
 
 impl Refusal {

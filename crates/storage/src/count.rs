@@ -38,6 +38,7 @@ errors! {
     OutOfRange "out_of_range" "The request reaches beyond the end of the disk.",
     BadLength "bad_length" "The data is not a whole number of sectors, or a range is too long.",
     ReadOnly "read_only" "The request would change a read-only disk.",
+    Grant "grant" "A page of the guest's was not granted (Xen).",
     NoSpace "no_space" "The file system with the image is full.",
     Truncated "truncated" "The image is shorter than the disk: somebody has cut it off.",
     Io "io" "The system reported an error of the image.",
@@ -50,6 +51,7 @@ impl From<Refusal> for ErrorReason {
             Refusal::OutOfRange => ErrorReason::OutOfRange,
             Refusal::BadLength => ErrorReason::BadLength,
             Refusal::ReadOnly => ErrorReason::ReadOnly,
+            Refusal::Grant => ErrorReason::Grant,
         }
     }
 }
@@ -92,7 +94,12 @@ pub struct QueueCounters {
 impl QueueCounters {
     /// A request failed.
     pub(crate) fn fail(&self, reason: ErrorReason) {
-        self.errors[reason as usize].add(1);
+        self.fail_many(reason, 1);
+    }
+
+    /// So many requests failed.
+    pub(crate) fn fail_many(&self, reason: ErrorReason, requests: u64) {
+        self.errors[reason as usize].add(requests);
     }
 
     /// Requests that failed for a reason.

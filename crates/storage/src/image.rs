@@ -156,16 +156,24 @@ impl Image {
     pub fn lock(&self) -> Result<(), ImageError> {
         let until = Instant::now() + LOCK_WAIT;
         loop {
-            let locked = self.try_lock();
-            let locked =
-                locked.map_err(|error| ImageError::System { path: self.path.clone(), error })?;
-            if locked {
-                return Ok(());
+            match self.lock_now() {
+                Err(ImageError::Locked(_)) if Instant::now() < until => {
+                    std::thread::sleep(LOCK_INTERVAL);
+                }
+                outcome => return outcome,
             }
-            if Instant::now() > until {
-                return Err(ImageError::Locked(self.path.clone()));
-            }
-            std::thread::sleep(LOCK_INTERVAL);
+        }
+    }
+
+    /// Locks the image without waiting.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub fn lock_now(&self) -> Result<(), ImageError> {
+        match self.try_lock() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(ImageError::Locked(self.path.clone())),
+            Err(error) => Err(ImageError::System { path: self.path.clone(), error }),
         }
     }
 

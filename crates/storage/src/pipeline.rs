@@ -134,7 +134,8 @@ impl BlockPipeline {
         };
         match next {
             Next::Submit => {
-                let direct = slot.on.disk.image().alignment().is_some();
+                let direct =
+                    slot.on.disk.image().alignment().is_some() && !slot.on.queue.copies_data();
                 let bytes = if direct { request.left / DIRECT } else { request.left };
                 slot.in_flight += 1;
                 self.in_flight += 1;
@@ -227,6 +228,9 @@ impl BlockPipeline {
 
 /// Copies the header out of a request, and parses it.
 fn parse(slot: &Slot, request: &mut Request) -> Result<Command, Refusal> {
+    if let Some(refusal) = slot.on.queue.refusal(request.token) {
+        return Err(refusal);
+    }
     let mut header = [0; HEADER];
     if !request.chain.read(&mut header) {
         return Err(Refusal::BadLength);

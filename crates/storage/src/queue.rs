@@ -7,6 +7,8 @@ use ring::{IoChain, Violation};
 pub use runtime::coalescing::Notified;
 use thiserror::Error;
 
+use crate::command::Refusal;
+
 /// Why a queue cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QueueError {
@@ -50,6 +52,30 @@ pub trait RequestQueue: Send {
 
     /// The descriptor that the peer signals through, watched edge-triggered and never read.
     fn waker(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Why the request with this token, which was just taken, cannot be carried out, where the queue
+    /// knows already.
+    fn refusal(&self, token: u16) -> Option<Refusal> {
+        let _ = token;
+        None
+    }
+
+    /// Requests whose data could not be handed to the peer after they were carried out, since the
+    /// last call. The peer has been told that they failed.
+    fn take_lost(&mut self) -> u64 {
+        0
+    }
+
+    /// Nothing more can be taken before a request is complete, whatever the peer has published.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// The worker itself has the data of requests copied between the peer's memory and the
+    /// buffers of a chain.
+    fn copies_data(&self) -> bool {
+        false
+    }
 
     /// The queue as what it is, when its disk takes it back.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;

@@ -6,7 +6,7 @@ use runtime::coalescing::Notified;
 use runtime::poll::PollingPolicy;
 use runtime::{Blocked, QueueId, Status};
 
-use crate::count::QueueCounters;
+use crate::count::{ErrorReason, QueueCounters};
 use crate::disk::Disk;
 use crate::queue::{QueueError, RequestQueue};
 
@@ -81,7 +81,9 @@ impl Slot {
         if !std::mem::take(&mut self.dirty) {
             return;
         }
-        match self.on.queue.flush() {
+        let flushed = self.on.queue.flush();
+        self.on.counters.fail_many(ErrorReason::Grant, self.on.queue.take_lost());
+        match flushed {
             Ok(Notified::Sent) => self.on.counters.interrupts.add(1),
             Ok(Notified::Suppressed) => self.on.counters.suppressed.add(1),
             Ok(Notified::Nothing | Notified::Deferred) => {}
@@ -95,6 +97,9 @@ impl Slot {
         match self.room() {
             _ if self.on.failed => Status::Failed,
             0 if self.in_flight > 0 => Status::Blocked(Blocked::default()),
+            _ if self.in_flight > 0 && self.on.queue.is_full() => {
+                Status::Blocked(Blocked::default())
+            }
             _ => Status::Idle,
         }
     }
