@@ -13,9 +13,9 @@ use ring::GrantCopyBatch;
 use ring::device::Put;
 use xen::netif::groups::Groups;
 use xen::netif::negotiation::FrontendFeatures;
-use xen::netif::netback::GrantCopyEngine;
 use xen::netif::queue::{Queue, QueueParts, VifShared};
 use xen::netif::static_grants::{GrantedLists, GrefEntry, StaticGrants};
+use xen::xenbus::GrantCopyEngine;
 
 use crate::input::Input;
 

@@ -30,16 +30,19 @@
 pub mod backend;
 pub mod driver;
 pub mod frontend;
+pub mod grant_copy;
 pub mod id;
 pub mod keys;
 pub mod node;
 pub mod pages;
+pub mod script;
 pub mod service;
 pub mod state;
 
 pub use backend::{Backend, Condition, DeviceStatus};
 pub use driver::{Device, DeviceError, Driver};
 pub use frontend::{FrontError, Frontend};
+pub use grant_copy::GrantCopyEngine;
 pub use id::DeviceId;
 pub use keys::{KeyError, Keys};
 pub use node::Node;

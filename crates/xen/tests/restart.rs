@@ -18,8 +18,8 @@ use ring::device::Put;
 use ring::{Engine, GrantCopyBatch};
 use xen::netif::groups::Groups;
 use xen::netif::negotiation::FrontendFeatures;
-use xen::netif::netback::GrantCopyEngine;
 use xen::netif::queue::{Queue, QueueParts, QueueStats, VifShared};
+use xen::xenbus::GrantCopyEngine;
 
 /// The steps of a worker with two queues.
 struct Daemon {

@@ -55,14 +55,6 @@ pub enum NegotiationError {
     /// The frontend does not receive by copy. (Page flipping is obsolete.)
     #[error("request-rx-copy is not 1: frames are received by copy only")]
     RxCopy,
-    /// The frontend requests no queue, or more than were offered.
-    #[error("multi-queue-num-queues is {asked}, 1 to {offered} are possible")]
-    Queues {
-        /// Queues requested.
-        asked: u32,
-        /// Queues offered.
-        offered: u16,
-    },
 }
 
 impl From<StoreError> for NegotiationError {
@@ -150,13 +142,10 @@ impl FrontendKeys {
         if !keys.flag("request-rx-copy")? {
             return Err(NegotiationError::RxCopy);
         }
-        let asked: u32 = keys.number("multi-queue-num-queues")?.unwrap_or(1);
-        if asked == 0 || asked > u32::from(offer.queues) {
-            return Err(NegotiationError::Queues { asked, offered: offer.queues });
-        }
+        let asked = keys.queues(offer.queues)?;
         // The keys of a single queue have no prefix: netif.h forbids `queue-0/` for it.
         let nth_queue =
-            |n: u32| if asked == 1 { queue(keys, "") } else { queue(keys, &format!("queue-{n}/")) };
+            |n: u16| if asked == 1 { queue(keys, "") } else { queue(keys, &format!("queue-{n}/")) };
         let features = FrontendFeatures {
             sg: keys.flag("feature-sg")?,
             gso_v4: keys.flag("feature-gso-tcpv4")?,

@@ -8,13 +8,13 @@ use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::restrictions::RestrictionsTemplate;
 use ring::Engine;
-use ring::copies::{Copies, OwnPages, Status};
 use switch::PortId;
 
 use super::device_queue::Uplink;
 use super::extensions::Extensions;
 use super::options::{PortOptions, ServiceConfig};
 use super::static_grants::PageBudget;
+use crate::xenbus::GrantCopyEngine;
 
 /// State that all vifs share.
 pub struct Netback {
@@ -79,21 +79,5 @@ impl Netback {
         let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
         removed.extend(self.fabric.counters(port));
         self.fabric.remove_port(port);
-    }
-}
-
-/// Grant copies (`GNTTABOP_copy`) as an [`Engine`].
-#[derive(Debug)]
-pub struct GrantCopyEngine(pub Arc<dyn hypervisor::Grants>);
-
-impl Engine for GrantCopyEngine {
-    fn run(&self, copies: &mut Copies) {
-        if self.0.copy(copies).is_err() && copies.is_waiting() {
-            copies.run(|mut batch| batch.fail(Status::REFUSED));
-        }
-    }
-
-    fn own_pages(&self, len: usize) -> Option<OwnPages> {
-        self.0.own_pages(len)
     }
 }

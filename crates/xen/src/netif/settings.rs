@@ -12,6 +12,7 @@ use switch::{PortRule, SourceGuard, Vlan};
 
 use crate::netif::extensions::Extensions;
 use crate::netif::rate;
+use crate::xenbus::script::is_hotplugged_by;
 
 /// The hotplug script that marks vifs for this daemon.
 pub const SCRIPT: &str = "vif-ringmain";
@@ -38,11 +39,7 @@ pub struct Settings {
 /// # Errors
 /// When the store cannot be read.
 pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
-    let script = match nodes.find(&format!("{path}/script")) {
-        Err(StoreError::Value { .. } | StoreError::Denied { .. }) => None,
-        script => script?,
-    };
-    Ok(script.is_some_and(|script| script.rsplit('/').next() == Some(SCRIPT)))
+    is_hotplugged_by(nodes, path, SCRIPT)
 }
 
 /// The extensions of netif.h that the operator has set for the vif at `path`, its backend

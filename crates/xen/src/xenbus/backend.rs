@@ -80,8 +80,8 @@ pub struct Backend<D: Device> {
     /// Until when nothing that the frontend does is followed.
     delayed_until: Option<Instant>,
     status: DeviceStatus,
-    /// The store failed the last time.
-    store_failed: bool,
+    /// The store, or something else, was out of reach the last time.
+    out_of_reach: bool,
 }
 
 impl<D: Device> Backend<D> {
@@ -110,7 +110,7 @@ impl<D: Device> Backend<D> {
             budget: ControlBudget::default(),
             delayed_until: None,
             status: DeviceStatus::new(id),
-            store_failed: false,
+            out_of_reach: false,
         })
     }
 
@@ -169,9 +169,9 @@ impl<D: Device> Backend<D> {
         }
         self.budget.charge(LOOK, now);
         match self.follow_states(now) {
-            Ok(()) if std::mem::take(&mut self.store_failed) => self.status.reason = None,
+            Ok(()) if std::mem::take(&mut self.out_of_reach) => self.status.reason = None,
             Ok(()) => {}
-            Err(error) if error.is_transient() => self.await_store(&error, now),
+            Err(error) if error.is_transient() => self.await_recovery(&error, now),
             Err(error) => self.stop(&error, now),
         }
         self.handle_events(now);
@@ -196,11 +196,18 @@ impl<D: Device> Backend<D> {
         }
     }
 
-    /// The store is out of reach: everything stays as it is, traffic goes on, and the store is
-    /// tried again in a while.
-    fn await_store(&mut self, error: &D::Error, now: Instant) {
-        if !std::mem::replace(&mut self.store_failed, true) {
-            warn!(port = %self.node.id(), reason = %error, "cannot read or write the store; traffic continues");
+    /// The store, or something else, is out of reach: everything stays as it is, traffic goes on,
+    /// and the device is looked at again in a while.
+    fn await_recovery(&mut self, error: &D::Error, now: Instant) {
+        if !std::mem::replace(&mut self.out_of_reach, true) {
+            match error.store_error() {
+                Some(_) => {
+                    warn!(port = %self.node.id(), reason = %error, "cannot read or write the store; traffic continues");
+                }
+                None => {
+                    warn!(port = %self.node.id(), reason = %error, "not connected; retrying")
+                }
+            }
             self.status.reason = Some(error.to_string());
         }
         self.not_before = Some(now + LONGEST_PAUSE);
@@ -216,14 +223,18 @@ impl<D: Device> Backend<D> {
                 self.disconnect("the toolstack has reset it");
                 self.offer()?;
             }
-            (_, State::Connected) if self.is_connected() => self.check_keys()?,
-            (State::InitWait | State::Initialised | State::Connected, State::Connected) => {
+            (_, other) if is_ready::<D>(other) && self.is_connected() => self.check_keys()?,
+            (State::InitWait | State::Initialised | State::Connected, other)
+                if is_ready::<D>(other) =>
+            {
                 self.connect(own, now)?
             }
             (_, State::Initialised | State::Connected) => {}
             (_, State::Initialising | State::InitWait) => self.frontend_begins(own)?,
             (_, State::Closing) => {
-                self.disconnect("the frontend closes");
+                if !D::SERVES_CLOSING {
+                    self.disconnect("the frontend closes");
+                }
                 self.node
                     .change_state(own, if own == State::Closed { own } else { State::Closing })?;
             }
@@ -256,9 +267,8 @@ impl<D: Device> Backend<D> {
     fn check_keys(&mut self) -> Result<(), D::Error> {
         let same = self.device.follow_keys()?;
         // It may have left that state meanwhile.
-        let connected =
-            || State::read(self.node.nodes(), self.node.frontend()).map(|s| s == State::Connected);
-        if !same && connected()? {
+        let other = || State::read(self.node.nodes(), self.node.frontend());
+        if !same && is_ready::<D>(other()?) {
             return Err(D::Error::keys_changed());
         }
         Ok(())
@@ -275,7 +285,10 @@ impl<D: Device> Backend<D> {
         self.status.connections += 1;
         self.status.reason = None;
         self.node.clear_error();
-        Ok(self.node.change_state(own, State::Connected)?)
+        if own != State::Connected {
+            self.node.write_state(State::Connected, |nodes| self.device.write_connected(nodes))?;
+        }
+        Ok(())
     }
 
     /// Releases everything of the frontend.
@@ -314,6 +327,11 @@ impl<D: Device> Backend<D> {
         self.status.violations += 1;
         self.status.reason = Some(reason);
     }
+}
+
+/// Whether a frontend in that state has written all its keys.
+fn is_ready<D: Device>(other: State) -> bool {
+    other == State::Connected || other == D::READY
 }
 
 impl<D: Device> Drop for Backend<D> {

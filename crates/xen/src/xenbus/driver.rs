@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hypervisor::{Nodes, StoreError};
 
-use super::{DeviceStatus, Node};
+use super::{DeviceStatus, Node, State};
 
 /// A class of devices.
 pub trait Driver: Send + Sync + 'static {
@@ -46,6 +46,13 @@ pub trait Device: Send {
     /// The offer to a frontend.
     type Offer;
 
+    /// The frontend's first state in which all its keys are there: `Initialised`, or, for devices
+    /// whose frontends do without it, `Connected`.
+    const READY: State = State::Connected;
+    /// Whether a frontend that is closing is served until it is closed: it may still have to send
+    /// what its users sent.
+    const SERVES_CLOSING: bool = false;
+
     /// The status of the device; `bus` is the bus's part.
     fn status(&self, bus: &DeviceStatus) -> Self::Status;
 
@@ -74,6 +81,16 @@ pub trait Device: Send {
     /// # Errors
     /// Why the device does not connect. Nothing stays mapped then.
     fn connect(&mut self, resumed: bool) -> Result<(), Self::Error>;
+
+    /// Writes what the frontend of a new connection has to know. It is seen together with the state
+    /// `Connected`.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn write_connected(&self, nodes: &dyn Nodes) -> Result<(), StoreError> {
+        let _ = nodes;
+        Ok(())
+    }
 
     /// Whether the keys of the connected frontend are those that it connected with. Keys that a
     /// frontend may change at any time are followed here.
@@ -128,10 +145,16 @@ pub trait DeviceError: Error + From<StoreError> {
     /// Whether the cause is the end of the frontend's domain, and no fault of the frontend.
     fn is_domain_gone(&self) -> bool;
 
-    /// Whether neither the frontend nor the operator is at fault: the store is out of reach, and
-    /// may come back.
+    /// Whether something else that the device needs on this host is not available.
+    fn is_unavailable(&self) -> bool {
+        false
+    }
+
+    /// Whether the frontend is not at fault, and trying again may help: the store, or something
+    /// else, is out of reach.
     fn is_transient(&self) -> bool {
         use StoreError::{Again, Lost, Protocol, Quota};
-        matches!(self.store_error(), Some(Lost(_) | Protocol(_) | Again | Quota { .. }))
+        self.is_unavailable()
+            || matches!(self.store_error(), Some(Lost(_) | Protocol(_) | Again | Quota { .. }))
     }
 }

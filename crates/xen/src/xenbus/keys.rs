@@ -12,6 +12,14 @@ pub enum KeyError {
     /// A key has a value that is not valid, or the store fails.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// No queue is requested, or more than were offered.
+    #[error("multi-queue-num-queues is {asked}, 1 to {offered} are possible")]
+    Queues {
+        /// Queues requested.
+        asked: u32,
+        /// Queues offered.
+        offered: u16,
+    },
     /// Two rings in one page.
     #[error("two rings in the page with grant reference {0}")]
     SameRing(GrantRef),
@@ -55,6 +63,19 @@ impl<'a> Keys<'a> {
     /// As for [`number`](Self::number).
     pub fn flag(&self, key: &str) -> Result<bool, StoreError> {
         Ok(self.number(key)?.is_some_and(|value| value != 0))
+    }
+
+    /// How many queues the frontend requests, of those that it was offered
+    /// (`multi-queue-num-queues`).
+    ///
+    /// # Errors
+    /// As for [`number`](Self::number), and when there are none, or more than were `offered`.
+    pub fn queues(&self, offered: u16) -> Result<u16, KeyError> {
+        let asked = self.number("multi-queue-num-queues")?.unwrap_or(1);
+        match u16::try_from(asked) {
+            Ok(queues) if (1..=offered).contains(&queues) => Ok(queues),
+            _ => Err(KeyError::Queues { asked, offered }),
+        }
     }
 
     /// The page of a ring.

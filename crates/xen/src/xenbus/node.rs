@@ -77,7 +77,15 @@ impl Node {
     /// # Errors
     /// When the frontend has not granted the page for writing.
     pub fn map_ring(&self, ring: GrantRef) -> Result<Arc<Memory>, GrantError> {
-        self.hypervisor.grants.map(self.id.domain, &[ring])
+        self.map_ring_pages(&[ring])
+    }
+
+    /// Maps the pages of a ring side by side, readable and writable.
+    ///
+    /// # Errors
+    /// When the frontend has not granted all of them for writing.
+    pub fn map_ring_pages(&self, pages: &[GrantRef]) -> Result<Arc<Memory>, GrantError> {
+        self.hypervisor.grants.map(self.id.domain, pages)
     }
 
     /// Binds an event channel that the frontend has opened.
@@ -101,7 +109,7 @@ impl Node {
 
     /// Writes the state of this end, and `more` with it, in one transaction; nothing if the
     /// toolstack has removed the directory.
-    pub(super) fn write_state(
+    pub(crate) fn write_state(
         &self,
         state: State,
         mut more: impl FnMut(&dyn Nodes) -> Result<(), StoreError>,

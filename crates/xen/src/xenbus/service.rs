@@ -101,6 +101,11 @@ impl<D: Driver> Service<D> {
         self.bus.changes.add(Change::Each);
     }
 
+    /// Makes the service read one device again.
+    pub fn update(&self, id: DeviceId) {
+        self.bus.changes.add(Change::Device(id));
+    }
+
     /// The driver of the devices.
     pub fn driver(&self) -> &Arc<D> {
         &self.bus.driver
