@@ -4,6 +4,7 @@ use hypervisor::DomId;
 use hypervisor::test::Machine;
 use network::restrictions::RestrictionsTemplate;
 use network::token_bucket::{TokenBucket, Unit};
+use xen::blkif;
 use xen::netif::extensions::Extensions;
 use xen::netif::negotiation::{BackendFeatures, FrontendKeys, wants_groups};
 use xen::netif::rate;
@@ -12,7 +13,7 @@ use xen::xenbus::State;
 
 use crate::input::Input;
 
-const KEYS: [&str; 29] = [
+const KEYS: [&str; 40] = [
     "state",
     "request-rx-copy",
     "multi-queue-num-queues",
@@ -42,6 +43,17 @@ const KEYS: [&str; 29] = [
     "ringmain/trunk",
     "ringmain/lock-mac",
     "ringmain/queues",
+    "protocol",
+    "ring-page-order",
+    "ring-ref",
+    "ring-ref0",
+    "ring-ref1",
+    "queue-0/ring-ref",
+    "queue-1/ring-ref",
+    "physical-device-path",
+    "device-type",
+    "discard-enable",
+    "removable",
 ];
 
 /// Reads `data` as keys of one directory, which is that of a frontend and of a backend at once.
@@ -57,7 +69,9 @@ pub fn run(data: &[u8]) {
                 input.take(len).to_vec()
             }
             40..48 => b"00:16:3e:00:00:01".to_vec(),
-            48..56 => b"10:20".to_vec(),
+            48..52 => b"10:20".to_vec(),
+            52..54 => b"x86_64-abi".to_vec(),
+            54..56 => b"/images/a.raw".to_vec(),
             56..64 => b"1000,50000".to_vec(),
             number => (number % 12).to_string().into_bytes(),
         };
@@ -71,6 +85,14 @@ pub fn run(data: &[u8]) {
         BackendFeatures { queues, extensions: Extensions::default() },
     ) {
         assert!((1..=usize::from(queues)).contains(&request.queues.len()));
+    }
+    if let Ok(keys) = blkif::negotiation::FrontendKeys::read(nodes, "/vif", queues) {
+        assert!((1..=usize::from(queues)).contains(&keys.queues.len()));
+        let pages = keys.queues[0].ring.len();
+        assert!(pages <= 16 && keys.queues.iter().all(|queue| queue.ring.len() == pages));
+    }
+    if let Ok(settings) = blkif::settings::Settings::read(nodes, "/vif") {
+        assert!(settings.image.is_absolute() && settings.info() < 8);
     }
     if let Ok(settings) = Settings::read(nodes, "/vif") {
         let restrictions = settings.restrictions(&RestrictionsTemplate::default());

@@ -2,6 +2,7 @@
 //! same files, so that they also run on any machine, on random bytes. Those of a whole daemon
 //! (module [`daemon`]) run here only.
 
+pub mod blkif;
 pub mod control;
 pub mod daemon;
 pub mod frame;
@@ -13,5 +14,6 @@ pub mod requests;
 pub mod rings;
 pub mod session;
 pub mod slots;
+pub mod vbd;
 pub mod vif;
 pub mod wire;

@@ -3,10 +3,12 @@
 //! [`xenbus`] has what every kind of device shares (Linux: `drivers/xen/xenbus`): the state
 //! machine of both ends, and the loop that follows the store. [`netif`] has network interfaces:
 //! what `xen-netback` does in Linux and, in [`netif::frontend`], what `xen-netfront` does.
+//! [`blkif`] has block devices: what `xen-blkback` does.
 //!
-//! `netif` uses `xenbus`, never the reverse.
+//! `netif` and `blkif` use `xenbus`, never the reverse, nor each other.
 
 #![forbid(unsafe_code)]
 
+pub mod blkif;
 pub mod netif;
 pub mod xenbus;

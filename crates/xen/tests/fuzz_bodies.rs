@@ -1,6 +1,8 @@
 //! The bodies of the fuzz targets on random bytes, so that they are kept working, and find what is
 //! easy to find, wherever the tests run. `scripts/fuzz` lets a fuzzer choose the bytes.
 
+#[path = "../../../fuzz/src/blkif.rs"]
+mod blkif;
 #[path = "../../../fuzz/src/control.rs"]
 mod control;
 #[allow(dead_code)] // Others use the rest of it.
@@ -10,6 +12,8 @@ mod input;
 mod keys;
 #[path = "../../../fuzz/src/slots.rs"]
 mod slots;
+#[path = "../../../fuzz/src/vbd.rs"]
+mod vbd;
 #[path = "../../../fuzz/src/vif.rs"]
 mod vif;
 #[path = "../../../fuzz/src/wire.rs"]
@@ -30,6 +34,11 @@ proptest! {
     }
 
     #[test]
+    fn slots_of_block_devices_of_random_bytes(data in bytes(2200)) {
+        blkif::run(&data);
+    }
+
+    #[test]
     fn control_messages_of_random_bytes(data in bytes(600)) {
         control::run(&data);
     }
@@ -46,6 +55,11 @@ proptest! {
     #[test]
     fn answers_of_the_store_of_random_bytes(data in bytes(400)) {
         wire::run(&data);
+    }
+
+    #[test]
+    fn vbds_of_random_bytes(data in bytes(1500)) {
+        vbd::run(&data);
     }
 
     #[test]

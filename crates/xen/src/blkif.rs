@@ -1,0 +1,30 @@
+//! Block devices (xen/include/public/io/blkif.h): what `xen-blkback` does in Linux, in user space
+//! and over any [`hypervisor::Hypervisor`].
+//!
+//! A vbd is a disk of [`storage`]: [`queue`] makes requests of its rings, as requests of
+//! virtio-blk, and carries the data by grant copies. [`request`] reads the slots of rings,
+//! [`layout`] knows where their fields are, and [`vbd`] connects and disconnects.
+//!
+//! # What a hostile frontend could try
+//!
+//! - Changing a request, or a list of segments, while it is looked at: both are copied once, and
+//!   only the copies are read.
+//! - Segments that reach beyond their page, more of them than fit, a list of them that was not
+//!   granted: the request is answered with an error, and counted.
+//! - Revoking grants: data is copied, never mapped, so a copy fails, and with it the request.
+//! - Having more under way than fits: a queue has [`queue::BUFFERS`] bytes, and takes no request
+//!   for which there is no room.
+//! - Connecting and disconnecting as fast as it can: see [`crate::xenbus`]. The time that requests
+//!   under way take to end is charged, too.
+
+pub mod blkback;
+pub mod buffers;
+pub mod error;
+pub mod layout;
+pub mod negotiation;
+pub mod queue;
+pub mod request;
+pub mod service;
+pub mod settings;
+pub mod status;
+pub mod vbd;

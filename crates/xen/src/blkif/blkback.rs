@@ -1,0 +1,72 @@
+//! What all vbds of this domain have in common, and their driver, as the bus calls it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hypervisor::{Hypervisor, Nodes, StoreError};
+use ring::Engine;
+use runtime::poll::PollingPolicy;
+use storage::Disks;
+use storage::image::Direct;
+
+use super::settings::SCRIPT;
+use super::vbd::Vbd;
+use crate::xenbus::driver::Wake;
+use crate::xenbus::script::is_hotplugged_by;
+use crate::xenbus::{Driver, GrantCopyEngine, Node};
+
+/// How vbds are to be served.
+#[derive(Clone, Debug, Default)]
+pub struct BlkbackConfig {
+    /// Queues that a vbd may have.
+    pub queues: u16,
+    /// Folders where images may be.
+    pub folders: Vec<PathBuf>,
+    /// Whether the host's page cache is passed by.
+    pub direct: Direct,
+    /// How workers wait for requests; `None`: as they do for others.
+    pub policy: Option<PollingPolicy>,
+}
+
+/// What all vbds have in common.
+pub struct Blkback {
+    /// Where their requests go.
+    pub disks: Arc<Disks>,
+    /// Copies for them.
+    pub engine: Arc<dyn Engine>,
+    /// How they are served.
+    pub config: BlkbackConfig,
+}
+
+impl Blkback {
+    /// A driver whose vbds are disks of `disks`.
+    pub fn new(disks: Arc<Disks>, hypervisor: &Hypervisor, mut config: BlkbackConfig) -> Self {
+        config.queues = config.queues.max(1);
+        let engine = Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants)));
+        Blkback { disks, engine, config }
+    }
+
+    /// Whether an image with this path, which has no `..`, may be served.
+    pub(super) fn allows(&self, image: &Path) -> bool {
+        self.config.folders.iter().any(|folder| image.starts_with(folder))
+    }
+}
+
+impl Driver for Blkback {
+    const CLASS: &'static str = "vbd";
+    type Device = Vbd;
+
+    fn is_ours(&self, nodes: &dyn Nodes, backend: &str) -> Result<bool, StoreError> {
+        is_hotplugged_by(nodes, backend, SCRIPT)
+    }
+
+    fn probe(self: &Arc<Self>, node: Arc<Node>, wake: Wake) -> Vbd {
+        Vbd::new(Arc::clone(self), node, wake)
+    }
+
+    fn check_period(&self) -> Duration {
+        // There is nothing to check: a disk waits for nothing of its frontend's.
+        Duration::from_secs(3600)
+    }
+}

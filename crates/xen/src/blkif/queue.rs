@@ -1,0 +1,372 @@
+//! A queue of a vbd: a ring whose requests become requests of the block pipeline.
+//!
+//! A request is handed to the pipeline in the form that virtio-blk gives it, in memory of this
+//! process: a header, data, and a byte for the status. Data is carried between there and the
+//! guest's pages by grant copies, those of a burst in one call: of writes, when requests are taken
+//! out of the ring; of reads, when completed requests are published.
+//!
+//! Requests are answered in the order of the ring. So a slot that the frontend has no answer for
+//! still holds its request, and whoever serves the ring next, after this process was killed, finds
+//! there all that is to be done again.
+
+use std::any::Any;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use hypervisor::{Channel, DomId, PAGE};
+use ring::xen::BackRing;
+use ring::{Engine, IoChain, MapError, Memory, Violation};
+use storage::Disk;
+use storage::command::{self, BlockStatus, HEADER, MOST_DISCARDED, RANGE, Refusal, SECTOR};
+use storage::queue::{Notified, QueueError, RequestQueue};
+use thiserror::Error;
+
+mod entry;
+mod transfer;
+
+use super::buffers::Buffers;
+use super::layout::{LEN_32, LEN_64, Layout};
+use super::request::{self, MAX_INDIRECT_SEGMENTS, SEGMENT, What};
+use entry::Entry;
+use transfer::{Transfer, control_at};
+
+/// Bytes of the data that a queue may have under way: twice the longest request.
+pub const BUFFERS: usize = 2 * MAX_INDIRECT_SEGMENTS as usize * PAGE;
+
+/// Requests that are taken out of the ring together.
+const BATCH: u32 = 32;
+
+/// Where the range and the status are, behind the header.
+const RANGE_AT: u64 = HEADER as u64;
+const STATUS_AT: u64 = (HEADER + RANGE) as u64;
+
+/// What a queue is made of.
+pub struct QueueParts {
+    /// The pages of its ring, side by side.
+    pub ring: Arc<Memory>,
+    /// How many they are.
+    pub pages: usize,
+    /// Its event channel.
+    pub channel: Box<dyn Channel>,
+    /// The layout of its slots.
+    pub layout: Layout,
+    /// The domain of its frontend.
+    pub domain: DomId,
+    /// Copies for it.
+    pub engine: Arc<dyn Engine>,
+    /// Where its requests go.
+    pub disk: Arc<Disk>,
+    /// Somebody else served the ring before, and may have been stopped anywhere.
+    pub resumed: bool,
+}
+
+/// Why there is no queue.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// The indices of the ring contradict each other.
+    #[error(transparent)]
+    Ring(#[from] Violation),
+    /// There is no memory for its data.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+}
+
+/// Makes a queue, which takes its ring up where it stands.
+///
+/// # Errors
+/// See [`StartError`].
+pub fn start(parts: QueueParts) -> Result<Box<dyn RequestQueue>, StartError> {
+    Ok(match parts.layout {
+        Layout::Bits64 => Box::new(BlkQueue::<{ LEN_64 / 4 }>::new(parts)?),
+        Layout::Bits32 => Box::new(BlkQueue::<{ LEN_32 / 4 }>::new(parts)?),
+    })
+}
+
+/// A queue, with slots of so many words.
+struct BlkQueue<const WORDS: usize> {
+    ring: BackRing<WORDS>,
+    channel: Box<dyn Channel>,
+    layout: Layout,
+    disk: Arc<Disk>,
+    transfer: Transfer,
+    buffers: Buffers,
+    /// Requests that are taken, by slot.
+    entries: Box<[Entry]>,
+    /// Number of the next request to hand to the pipeline. Those from there on to the next one to
+    /// take out of the ring have their data.
+    handed: u32,
+    /// There was no room for the data of the next request.
+    full: bool,
+    /// Reads whose data the guest's pages did not take, and that were not counted yet.
+    lost: u64,
+}
+
+impl<const WORDS: usize> BlkQueue<WORDS> {
+    fn new(parts: QueueParts) -> Result<Self, StartError> {
+        let QueueParts { ring, pages, channel, layout, domain, engine, disk, resumed } = parts;
+        let ring = BackRing::attach_pages(ring, 0, pages)?;
+        let size = ring.size() as usize;
+        let transfer = Transfer::new(domain, engine, size)?;
+        let handed = ring.upcoming();
+        let mut queue = BlkQueue {
+            ring,
+            channel,
+            layout,
+            disk,
+            transfer,
+            buffers: Buffers::new(BUFFERS as u32),
+            entries: (0..size).map(|_| Entry::default()).collect(),
+            handed,
+            full: false,
+            lost: 0,
+        };
+        if resumed {
+            queue.publish_left_over()?;
+            queue.channel.notify();
+        }
+        Ok(queue)
+    }
+
+    /// Publishes responses that another process wrote and did not publish.
+    fn publish_left_over(&mut self) -> Result<(), Violation> {
+        while self.ring.ready(1)? > 0 && request::is_response(self.layout, &self.ring.request(0)) {
+            let response = self.ring.request(0);
+            self.ring.take(1);
+            self.ring.respond(response);
+        }
+        self.ring.publish();
+        self.handed = self.ring.upcoming();
+        Ok(())
+    }
+
+    /// The place of request number `number` in the table.
+    fn slot(&self, number: u32) -> usize {
+        (number & (self.ring.size() - 1)) as usize
+    }
+
+    /// Takes requests out of the ring, and fetches what they write.
+    fn ingest(&mut self) -> Result<(), Violation> {
+        let first = self.ring.upcoming();
+        let taken = self.take_slots(first);
+        if self.transfer.run_incoming(&mut self.entries) {
+            self.read_lists(first);
+        }
+        self.fetch_data(first);
+        self.transfer.run_incoming(&mut self.entries);
+        taken
+    }
+
+    /// Takes a batch of requests, as far as there is room for their data, and requests copies of
+    /// lists of segments.
+    fn take_slots(&mut self, first: u32) -> Result<(), Violation> {
+        self.full = false;
+        while self.ring.upcoming().wrapping_sub(first) < BATCH {
+            match self.ring.ready(1) {
+                Ok(0) => break,
+                Ok(_) => {}
+                // Valid requests first: the next call begins with the violation.
+                Err(_) if self.ring.upcoming() != first => break,
+                Err(violation) => return Err(violation),
+            }
+            let words = self.ring.request(0);
+            let request = request::parse(self.layout, &words);
+            let room = request.what.pages() * PAGE as u32;
+            let Some(span) = self.buffers.allocate(room) else {
+                self.full = true;
+                break;
+            };
+            let at = self.slot(self.ring.upcoming());
+            let entry = &mut self.entries[at];
+            entry.begin(request, span);
+            match request.what {
+                What::Data { list: Some(page), segments, .. } => {
+                    self.transfer.fetch(at, page, 0, span.at, segments * SEGMENT as u16, entry);
+                }
+                What::Data { segments, .. } => {
+                    let bytes = request::slot_segments(self.layout, &words);
+                    entry.read_segments(bytes.get(..usize::from(segments) * SEGMENT));
+                }
+                What::Discard(sectors) => {
+                    let end = request.sector.checked_add(sectors);
+                    let disk = self.disk.image().bytes() / SECTOR;
+                    if end.is_none_or(|end| end > disk) {
+                        entry.refusal = Some(Refusal::OutOfRange);
+                    }
+                }
+                What::Flush | What::Refused(_) => {}
+            }
+            self.ring.take(1);
+        }
+        Ok(())
+    }
+
+    /// Reads the lists of segments that were copied to where the data will be.
+    fn read_lists(&mut self, first: u32) {
+        let mut number = first;
+        while number != self.ring.upcoming() {
+            let at = self.slot(number);
+            let entry = &mut self.entries[at];
+            if let What::Data { list: Some(_), segments, .. } = entry.what
+                && entry.refusal.is_none()
+            {
+                // Into private memory, that nothing else is put into.
+                let mut bytes = [0; MAX_INDIRECT_SEGMENTS as usize * SEGMENT];
+                let list = &mut bytes[..usize::from(segments) * SEGMENT];
+                let read = self.transfer.memory.read(entry.span.at.into(), list).is_ok();
+                entry.read_segments(read.then_some(&*list));
+            }
+            number = number.wrapping_add(1);
+        }
+    }
+
+    /// Requests copies of what is to be written.
+    fn fetch_data(&mut self, first: u32) {
+        let mut number = first;
+        while number != self.ring.upcoming() {
+            let at = self.slot(number);
+            let entry = &mut self.entries[at];
+            if entry.writes() {
+                let (mut to, segments) = (entry.span.at, std::mem::take(&mut entry.segments));
+                for segment in &segments {
+                    self.transfer.fetch(at, segment.page, segment.offset, to, segment.len, entry);
+                    to += u32::from(segment.len);
+                }
+                entry.segments = segments;
+            }
+            number = number.wrapping_add(1);
+        }
+    }
+
+    /// Puts the next part of a request into `chain`. True when nothing of the request is left.
+    fn hand_out(&mut self, at: usize, chain: &mut IoChain) -> Result<bool, Violation> {
+        let (control, memory) = (control_at(at), &self.transfer.memory);
+        let entry = &mut self.entries[at];
+        let (data, len) = (u64::from(entry.span.at), entry.bytes);
+        let mut hint = 0;
+        chain.begin(memory);
+        chain.add(control, HEADER as u32, false, &mut hint)?;
+        let (kind, sector) = match entry.what {
+            _ if entry.refusal.is_some() => (command::FLUSH, 0),
+            What::Data { write: true, .. } => {
+                chain.add(data, len, false, &mut hint)?;
+                (command::OUT, entry.sector)
+            }
+            What::Data { write: false, .. } => {
+                chain.add(data, len, true, &mut hint)?;
+                (command::IN, entry.sector)
+            }
+            What::Discard(left) => {
+                let sectors = left.min(MOST_DISCARDED.into());
+                memory.write(control + RANGE_AT, &range(entry.sector, sectors as u32))?;
+                chain.add(control + RANGE_AT, RANGE as u32, false, &mut hint)?;
+                entry.what = What::Discard(left - sectors);
+                entry.sector += sectors;
+                (command::DISCARD, 0)
+            }
+            What::Flush | What::Refused(_) => (command::FLUSH, 0),
+        };
+        memory.write(control, &header(kind, sector))?;
+        chain.add(control + STATUS_AT, 1, true, &mut hint)?;
+        Ok(entry.handed_out())
+    }
+}
+
+fn header(kind: u32, sector: u64) -> [u8; HEADER] {
+    let mut header = [0; HEADER];
+    header[..4].copy_from_slice(&kind.to_le_bytes());
+    header[8..].copy_from_slice(&sector.to_le_bytes());
+    header
+}
+
+fn range(sector: u64, sectors: u32) -> [u8; RANGE] {
+    let mut range = [0; RANGE];
+    range[..8].copy_from_slice(&sector.to_le_bytes());
+    range[8..12].copy_from_slice(&sectors.to_le_bytes());
+    range
+}
+
+impl<const WORDS: usize> RequestQueue for BlkQueue<WORDS> {
+    fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, QueueError> {
+        if self.handed == self.ring.upcoming() {
+            self.ingest()?;
+            if self.handed == self.ring.upcoming() {
+                return Ok(None);
+            }
+        }
+        let at = self.slot(self.handed);
+        if self.hand_out(at, chain)? {
+            self.handed = self.handed.wrapping_add(1);
+        }
+        Ok(Some(at as u16))
+    }
+
+    fn complete(&mut self, token: u16, _: u32) {
+        let at = usize::from(token);
+        let Some(entry) = self.entries.get_mut(at) else { return };
+        let mut status = [0];
+        let read = self.transfer.memory.read(control_at(at) + STATUS_AT, &mut status);
+        if !entry.part_done(if read.is_ok() { status[0] } else { BlockStatus::IoErr as u8 }) {
+            return;
+        }
+        if entry.status == BlockStatus::Ok && entry.reads() {
+            self.transfer.deliver(at, entry);
+        }
+    }
+
+    fn flush(&mut self) -> Result<Notified, QueueError> {
+        self.lost += self.transfer.run_outgoing(&mut self.entries);
+        while self.ring.taken() > 0 {
+            let at = self.slot(self.ring.position());
+            let entry = &mut self.entries[at];
+            if !entry.is_done() {
+                break;
+            }
+            let (id, operation, status, span) = entry.end();
+            self.ring.respond(request::response(self.layout, id, operation, status));
+            self.buffers.free_oldest(span);
+            self.full = false;
+        }
+        Ok(match self.ring.publish() {
+            None => Notified::Nothing,
+            Some(true) => {
+                self.channel.notify();
+                Notified::Sent
+            }
+            Some(false) => Notified::Suppressed,
+        })
+    }
+
+    fn arm(&mut self) -> Result<bool, QueueError> {
+        // First the channel, so that a signal that comes while the ring is looked at is not lost.
+        self.channel.take();
+        Ok(self.handed != self.ring.upcoming() || self.ring.arm()? > 0)
+    }
+
+    /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so
+    /// no other comes.
+    fn disarm(&mut self) {}
+
+    fn waker(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.channel.waker())
+    }
+
+    fn refusal(&self, token: u16) -> Option<Refusal> {
+        self.entries.get(usize::from(token)).and_then(|entry| entry.refusal)
+    }
+
+    fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
+    }
+
+    fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn copies_data(&self) -> bool {
+        true
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}

@@ -1,0 +1,122 @@
+//! One request that was taken out of the ring, until it is answered.
+
+use storage::command::{BlockStatus, Refusal};
+
+use crate::blkif::buffers::Span;
+use crate::blkif::request::{self, BlkRequest, Segment, What, op};
+
+/// `BLKIF_RSP_` values.
+const OKAY: i16 = 0;
+const ERROR: i16 = -1;
+const EOPNOTSUPP: i16 = -2;
+
+/// One request. Used again and again, it allocates nothing.
+#[derive(Debug)]
+pub(super) struct Entry {
+    id: u64,
+    operation: u8,
+    /// Of discards: what is left.
+    pub sector: u64,
+    pub what: What,
+    /// Where its data is to go, or to come from.
+    pub segments: Vec<Segment>,
+    /// Where its data is meanwhile.
+    pub span: Span,
+    /// How much that is.
+    pub bytes: u32,
+    /// Why it is not carried out.
+    pub refusal: Option<Refusal>,
+    pub status: BlockStatus,
+    /// Parts of it that are with the pipeline.
+    under_way: u32,
+    /// What is with the pipeline is all that is left of it.
+    handed_out: bool,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Entry {
+            id: 0,
+            operation: op::READ,
+            sector: 0,
+            what: What::Flush,
+            segments: Vec::new(),
+            span: Span::default(),
+            bytes: 0,
+            refusal: None,
+            status: BlockStatus::Ok,
+            under_way: 0,
+            handed_out: false,
+        }
+    }
+}
+
+impl Entry {
+    /// Begins with a request whose data goes to `span`.
+    pub fn begin(&mut self, request: BlkRequest, span: Span) {
+        let BlkRequest { id, operation, sector, what } = request;
+        (self.id, self.operation, self.sector, self.what) = (id, operation, sector, what);
+        self.segments.clear();
+        (self.span, self.bytes, self.status) = (span, 0, BlockStatus::Ok);
+        self.refusal = match what {
+            What::Refused(refusal) => Some(refusal),
+            _ => None,
+        };
+        (self.under_way, self.handed_out) = (0, false);
+    }
+
+    /// Reads its segments. `None`: they cannot be had.
+    pub fn read_segments(&mut self, bytes: Option<&[u8]>) {
+        match request::read_segments(bytes.unwrap_or_default(), &mut self.segments) {
+            Ok(bytes) => self.bytes = bytes,
+            Err(refusal) => self.refusal = Some(refusal),
+        }
+    }
+
+    /// Whether its data comes from the guest.
+    pub fn writes(&self) -> bool {
+        self.refusal.is_none() && matches!(self.what, What::Data { write: true, .. })
+    }
+
+    /// Whether its data goes to the guest.
+    pub fn reads(&self) -> bool {
+        self.refusal.is_none() && matches!(self.what, What::Data { write: false, .. })
+    }
+
+    /// A part of it is with the pipeline. True when nothing of it is left.
+    pub fn handed_out(&mut self) -> bool {
+        self.under_way += 1;
+        let left = matches!(self.what, What::Discard(left) if left > 0);
+        self.handed_out = !left || self.refusal.is_some();
+        self.handed_out
+    }
+
+    /// A part of it is done, with the status of virtio-blk. True when all of it is.
+    pub fn part_done(&mut self, status: u8) -> bool {
+        self.under_way = self.under_way.saturating_sub(1);
+        if self.status == BlockStatus::Ok {
+            self.status = match status {
+                0 => BlockStatus::Ok,
+                2 => BlockStatus::Unsupported,
+                _ => BlockStatus::IoErr,
+            };
+        }
+        self.is_done()
+    }
+
+    /// Whether it can be answered.
+    pub fn is_done(&self) -> bool {
+        self.handed_out && self.under_way == 0
+    }
+
+    /// What its response says, and the room that it used.
+    pub fn end(&mut self) -> (u64, u8, i16, Span) {
+        self.handed_out = false;
+        let status = match self.status {
+            BlockStatus::Ok => OKAY,
+            BlockStatus::IoErr => ERROR,
+            BlockStatus::Unsupported => EOPNOTSUPP,
+        };
+        (self.id, self.operation, status, self.span)
+    }
+}

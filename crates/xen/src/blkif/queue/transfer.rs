@@ -1,0 +1,118 @@
+//! The data of requests, between the guest's pages and memory of this process.
+
+use std::sync::Arc;
+
+use hypervisor::{DomId, GrantRef, Granted, PAGE};
+use ring::copies::{Copies, Place};
+use ring::{Engine, MapError, Memory};
+use storage::command::{BlockStatus, Refusal};
+
+use super::entry::Entry;
+use super::{BATCH, BUFFERS};
+
+/// Bytes of the part of the memory that each request has for itself, behind the data: header, range,
+/// status.
+const CONTROL: usize = 64;
+
+/// Where in the memory the part of the request in slot `at` begins.
+pub(super) fn control_at(at: usize) -> u64 {
+    (BUFFERS + CONTROL * at) as u64
+}
+
+/// Where data is, and who copies it.
+pub(super) struct Transfer {
+    domain: DomId,
+    engine: Arc<dyn Engine>,
+    /// The data of requests, then what each has for itself.
+    pub memory: Arc<Memory>,
+    /// Copies from the guest. Empty, but for the moment when requests are taken.
+    incoming: Copies,
+    /// Copies to the guest, until they are published.
+    outgoing: Copies,
+}
+
+impl Transfer {
+    /// Room for the data of a ring with so many slots.
+    pub fn new(domain: DomId, engine: Arc<dyn Engine>, size: usize) -> Result<Self, MapError> {
+        let segments = BUFFERS / PAGE;
+        Ok(Transfer {
+            domain,
+            engine,
+            memory: Arc::new(Memory::anonymous(BUFFERS + size * CONTROL)?),
+            // No segment has more than a page of room, and each request has at most one list.
+            incoming: Copies::new(segments + BATCH as usize, 1)?,
+            outgoing: Copies::new(segments, 1)?,
+        })
+    }
+
+    /// Requests a copy of `len` bytes from a granted page to byte `to` of the data.
+    pub fn fetch(
+        &mut self,
+        at: usize,
+        page: GrantRef,
+        offset: u16,
+        to: u32,
+        len: u16,
+        entry: &mut Entry,
+    ) {
+        let source = Place::Granted(Granted { domain: self.domain, reference: page, offset });
+        let copies = &mut self.incoming;
+        let target = copies.place(&self.memory, to.into(), len.into()).ok();
+        let queued =
+            target.map(|target| copies.push(source, target, len.into(), at as u32).is_ok());
+        if queued != Some(true) {
+            entry.refusal = Some(Refusal::Grant);
+        }
+    }
+
+    /// Makes the copies from the guest. Requests that one of them failed for are refused. False:
+    /// there were none.
+    pub fn run_incoming(&mut self, entries: &mut [Entry]) -> bool {
+        if self.incoming.is_empty() {
+            return false;
+        }
+        self.engine.run(&mut self.incoming);
+        for (at, ..) in self.incoming.failed() {
+            if let Some(entry) = entries.get_mut(at as usize) {
+                entry.refusal = Some(Refusal::Grant);
+            }
+        }
+        self.incoming.clear();
+        true
+    }
+
+    /// Requests the copies of what was read.
+    pub fn deliver(&mut self, at: usize, entry: &mut Entry) {
+        let mut from = entry.span.at;
+        for segment in &entry.segments {
+            let (domain, reference) = (self.domain, segment.page);
+            let target = Place::Granted(Granted { domain, reference, offset: segment.offset });
+            let (len, copies) = (u32::from(segment.len), &mut self.outgoing);
+            let source = copies.place(&self.memory, from.into(), len).ok();
+            let queued = source.map(|source| copies.push(source, target, len, at as u32).is_ok());
+            if queued != Some(true) {
+                entry.status = BlockStatus::IoErr;
+            }
+            from += len;
+        }
+    }
+
+    /// Makes the copies to the guest. Returns how many requests have failed by that.
+    pub fn run_outgoing(&mut self, entries: &mut [Entry]) -> u64 {
+        let mut lost = 0;
+        if self.outgoing.is_empty() {
+            return 0;
+        }
+        self.engine.run(&mut self.outgoing);
+        for (at, ..) in self.outgoing.failed() {
+            if let Some(entry) = entries.get_mut(at as usize)
+                && entry.status == BlockStatus::Ok
+            {
+                entry.status = BlockStatus::IoErr;
+                lost += 1;
+            }
+        }
+        self.outgoing.clear();
+        lost
+    }
+}
