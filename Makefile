@@ -79,8 +79,10 @@ install: build ## the commands, their manual pages and a sample configuration, u
 	done
 	install -D -m 644 docs/ringmain.toml $(DESTDIR)$(PREFIX)/share/doc/ringmain/ringmain.toml
 
-install-xen: install ## and what a Xen host needs: the hotplug script, the unit, and what keeps xen-netback away
-	install -D -m 755 xen/vif-ringmain $(DESTDIR)/etc/xen/scripts/vif-ringmain
+install-xen: install ## and what a Xen host needs: the hotplug scripts, the unit, and what keeps xen-netback away
+	for script in vif-ringmain block-ringmain; do \
+	  install -D -m 755 xen/$$script $(DESTDIR)/etc/xen/scripts/$$script || exit; \
+	done
 	install -D -m 644 xen/ringmain-modules.conf $(DESTDIR)/etc/modprobe.d/ringmain.conf
 	install -d $(DESTDIR)/etc/modules-load.d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	printf '%s\n' xen-gntdev xen-gntalloc xen-evtchn xenfs tun > $(DESTDIR)/etc/modules-load.d/ringmain.conf
@@ -89,7 +91,7 @@ install-xen: install ## and what a Xen host needs: the hotplug script, the unit,
 uninstall: ## what install and install-xen put in place; configurations stay
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(foreach command,ringmain ringmain-lab,bin/$(command) share/man/man1/$(command).1))
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ringmain
-	rm -f $(DESTDIR)/etc/xen/scripts/vif-ringmain $(DESTDIR)/etc/modprobe.d/ringmain.conf \
+	rm -f $(addprefix $(DESTDIR)/etc/xen/scripts/,vif-ringmain block-ringmain) $(DESTDIR)/etc/modprobe.d/ringmain.conf \
 	  $(DESTDIR)/etc/modules-load.d/ringmain.conf $(DESTDIR)$(PREFIX)/lib/systemd/system/ringmain.service
 
 clean:

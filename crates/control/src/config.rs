@@ -25,6 +25,7 @@ mod setting_keys;
 mod source;
 mod value;
 mod workers;
+mod xen_disks;
 
 use std::path::{Path, PathBuf};
 
@@ -33,7 +34,7 @@ use unix_socket::Permissions;
 
 use access::{SocketGroup, SocketMode, SocketOwner};
 use budget_table::BudgetTable;
-use disk_table::{DiskTable, Taken};
+use disk_table::{Described, DiskTable, Taken};
 use port_reader::{Neighbours, Place};
 use port_table::PortTable;
 use sandbox_table::SandboxTable;
@@ -55,6 +56,7 @@ pub use port::{Mode, PortKind, PortSpec};
 pub use port_settings::PortSettings;
 pub use rates::{DirectionLimits, RateLimits};
 pub use sandbox_table::{LiveNeed, SandboxSettings};
+pub use xen_disks::XenDisksSpec;
 
 /// Where the control socket is unless the configuration says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/ringmain/control.sock";
@@ -84,6 +86,8 @@ pub struct Config {
     pub ports: Vec<PortSpec>,
     /// The disks, in the order of the file.
     pub disks: Vec<DiskSpec>,
+    /// The disks of Xen guests, if they are served.
+    pub xen_disks: Option<XenDisksSpec>,
 }
 
 impl Config {
@@ -122,7 +126,8 @@ impl Config {
         let names: Vec<String> = budgets.iter().map(|budget| budget.name.clone()).collect();
         let tables = file.port.unwrap_or_default();
         let ports = ports(tables, (&socket, &names), others, &mut problems);
-        let disks = disks(file.disk.unwrap_or_default(), &socket, &ports, &mut problems);
+        let (disks, xen_disks) =
+            disks(file.disk.unwrap_or_default(), &socket, &ports, &mut problems);
         let Workers { count: workers, cpus, policy, balance } = workers;
         let config = Config {
             workers,
@@ -135,6 +140,7 @@ impl Config {
             budgets,
             ports,
             disks,
+            xen_disks,
         };
         problems.finish(Some(config))
     }
@@ -214,22 +220,26 @@ fn disks(
     control: &Path,
     ports: &[PortSpec],
     problems: &mut Problems<'_>,
-) -> Vec<DiskSpec> {
-    let mut disks: Vec<(DiskSpec, String)> = Vec::new();
+) -> (Vec<DiskSpec>, Option<XenDisksSpec>) {
+    let (mut disks, mut xen): (Vec<(DiskSpec, String)>, Option<XenDisksSpec>) = (Vec::new(), None);
     for (index, table) in tables.into_iter().enumerate() {
         let path = format!("disk[{index}]");
         let place = Place { path: &path, at: table.span().start };
-        let mut taken = Taken { names: Vec::new(), sockets: sockets(control, ports.iter()) };
+        let sockets = sockets(control, ports.iter());
+        let mut taken = Taken { names: Vec::new(), sockets, xen: xen.is_some() };
+        taken.names.extend(xen.as_ref().map(|xen| xen.name.as_str()));
         for (disk, owner) in &disks {
             taken.names.push(&disk.name);
             taken.sockets.push((&disk.socket, owner.clone()));
         }
         let Table(table) = table.into_inner();
-        if let Some(disk) = disk_table::read(table, &place, &taken, problems) {
-            disks.push((disk, path));
+        match disk_table::read(table, &place, &taken, problems) {
+            Some(Described::Disk(disk)) => disks.push((disk, path)),
+            Some(Described::Xen(described)) => xen = Some(described),
+            None => {}
         }
     }
-    disks.into_iter().map(|(disk, _)| disk).collect()
+    (disks.into_iter().map(|(disk, _)| disk).collect(), xen)
 }
 
 fn ports(

@@ -53,7 +53,9 @@ impl Confinement {
 
 /// Whether a daemon with this configuration serves disks, now or later.
 pub fn needs_disks(config: &Config) -> bool {
-    !config.disks.is_empty() || config.sandbox.live.contains(&LiveNeed::Disk)
+    !config.disks.is_empty()
+        || config.xen_disks.is_some()
+        || config.sandbox.live.contains(&LiveNeed::Disk)
 }
 
 /// The permissions that the sandbox leaves to a daemon with this configuration, which was read from
@@ -112,6 +114,7 @@ fn user(config: &Config) -> Result<User, String> {
         return Ok(user.clone());
     }
     if config.ports.iter().any(|port| port.kind == PortKind::Xen)
+        || config.xen_disks.is_some()
         || config.sandbox.live.contains(&LiveNeed::Xen)
     {
         return Err("Xen's devices belong to root; sandbox.user names another user".to_owned());
@@ -130,17 +133,19 @@ impl Needs<'_> {
     /// Whether configured ports or those that may be added need something. A daemon without any
     /// ports gets all of them later: interfaces of the host are usual there.
     fn has(&self, need: LiveNeed) -> bool {
-        let configured = self.config.ports.iter().any(|port| need_of(port) == Some(need));
+        let configured = self.config.ports.iter().any(|port| need_of(port) == Some(need))
+            || (need == LiveNeed::Xen && self.config.xen_disks.is_some());
         let empty = self.is_empty() && need == LiveNeed::Tap;
         configured || empty || self.config.sandbox.live.contains(&need)
     }
 
     /// Nothing is configured: all that the daemon will do is added later.
     fn is_empty(&self) -> bool {
-        self.config.ports.is_empty() && self.config.disks.is_empty()
+        let Config { ports, disks, xen_disks, .. } = self.config;
+        ports.is_empty() && disks.is_empty() && xen_disks.is_none()
     }
 
-    /// Folders of sockets.
+    /// Folders of sockets and of images.
     fn folders(&self) -> Vec<Needed> {
         let sockets = self.config.ports.iter().filter_map(|port| port.kind.socket());
         let sockets = sockets.chain(self.config.disks.iter().map(|disk| &disk.socket));
@@ -148,7 +153,8 @@ impl Needs<'_> {
             let socket = absolute(socket);
             socket.parent().map(Path::to_owned)
         });
-        let all = parents.chain(self.config.sandbox.folders.iter().cloned());
+        let images = self.config.xen_disks.iter().flat_map(|xen| xen.folders.iter().cloned());
+        let all = parents.chain(images).chain(self.config.sandbox.folders.iter().cloned());
         all.map(|path| Needed { path, access: Access::Sockets }).collect()
     }
 
@@ -282,6 +288,11 @@ mod tests {
         let xen = with("[[port]]\nname = \"b\"\nkind = \"xen\"\n");
         assert!(xen.user.is_err() && capabilities(&xen).is_empty());
         assert!(xen.paths.iter().any(|path| path.path == Path::new("/dev/xen")));
+        let disks = with("[[disk]]\nname = \"v\"\nkind = \"xen\"\nimages = [\"/srv/images\"]\n");
+        assert!(disks.user.is_err() && disks.extras.disks);
+        for path in ["/dev/xen", "/srv/images"] {
+            assert!(disks.paths.iter().any(|needed| needed.path == Path::new(path)), "{path}");
+        }
     }
 
     #[test]

@@ -87,8 +87,11 @@ impl Daemon {
         for spec in &config.disks {
             state.add_configured_disk(spec.clone());
         }
+        if let Some(spec) = &config.xen_disks {
+            state.add_xen_disks(spec.clone());
+        }
         let tasks = state.start_tasks().map_err(DaemonError::Workers)?;
-        if config.ports.is_empty() && config.disks.is_empty() {
+        if config.ports.is_empty() && config.disks.is_empty() && config.xen_disks.is_none() {
             warn!("the configuration has no ports; add some with `ringmain port add`");
         }
         let (workers, ports, disks) = (config.workers, config.ports.len(), config.disks.len());

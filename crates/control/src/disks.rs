@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use crate::api::{DiskCounts, DiskQueueReport, DiskReport, PortState};
-use crate::config::{Config, DiskSpec};
+use crate::config::{Config, DiskSpec, XenDisksSpec};
 use crate::natural;
+use crate::xen_disks::{self, XenDisks, XenDisksError};
 
 /// Images that were opened before the daemon entered its sandbox, where it may not open them, by
 /// their paths.
@@ -56,12 +57,28 @@ pub enum DiskError {
 pub struct DiskStarter {
     disks: Option<Arc<::storage::Disks>>,
     images: Mutex<OpenImages>,
+    workers: usize,
 }
 
 impl DiskStarter {
-    /// Disks on these workers; `None`: there are none.
-    pub fn new(disks: Option<Arc<::storage::Disks>>, images: OpenImages) -> DiskStarter {
-        DiskStarter { disks, images: Mutex::new(images) }
+    /// Disks on so many workers; `None`: there are no disks.
+    pub fn new(
+        disks: Option<Arc<::storage::Disks>>,
+        images: OpenImages,
+        workers: usize,
+    ) -> DiskStarter {
+        DiskStarter { disks, images: Mutex::new(images), workers }
+    }
+
+    /// Begins to serve the disks of Xen guests. May wait for the store.
+    ///
+    /// # Errors
+    /// Why that cannot be.
+    pub fn start_xen(
+        &self,
+        spec: &XenDisksSpec,
+    ) -> Result<::xen::blkif::service::Service, XenDisksError> {
+        xen_disks::start(self.disks.as_ref(), spec, self.workers)
     }
 
     /// Puts a disk into service. May wait a second for the lock of its image.
@@ -106,12 +123,43 @@ struct Entry {
 pub struct Disks {
     starter: Arc<DiskStarter>,
     disks: BTreeMap<String, Entry>,
+    xen: Option<XenDisks>,
 }
 
 impl Disks {
     /// No disks.
     pub fn new(starter: Arc<DiskStarter>) -> Disks {
-        Disks { starter, disks: BTreeMap::new() }
+        Disks { starter, disks: BTreeMap::new(), xen: None }
+    }
+
+    /// Begins to serve the disks of Xen guests. If that cannot be, it is tried again.
+    pub fn add_xen(&mut self, spec: XenDisksSpec) {
+        let service = self.starter.start_xen(&spec);
+        match &service {
+            Ok(_) => info!(disk = %spec.name, "serving the disks of Xen guests"),
+            Err(error) => {
+                warn!(disk = %spec.name, reason = %error, "not in service; trying again until it is");
+            }
+        }
+        self.xen = Some(XenDisks::new(Arc::new(spec), service));
+    }
+
+    /// The description of the disks of Xen guests, if they are not in service.
+    pub fn xen_not_in_service(&self) -> Option<Arc<XenDisksSpec>> {
+        let missing = self.xen.as_ref().filter(|xen| xen.error().is_some());
+        missing.map(|xen| Arc::clone(xen.spec()))
+    }
+
+    /// Takes over the outcome of another attempt to serve them.
+    pub fn xen_started(
+        &mut self,
+        spec: Arc<XenDisksSpec>,
+        service: Result<::xen::blkif::service::Service, XenDisksError>,
+    ) {
+        if service.is_ok() {
+            info!(disk = %spec.name, "in service now");
+        }
+        self.xen = Some(XenDisks::new(spec, service));
     }
 
     /// The descriptions of all disks.
@@ -150,6 +198,9 @@ impl Disks {
     /// # Errors
     /// A line for people, when there is none of this name.
     pub fn remove(&mut self, name: &str) -> Result<Option<DiskPort>, String> {
+        if self.xen.as_ref().is_some_and(|xen| xen.has(name)) {
+            return Err(format!("disk {name:?} goes with its vbd: xl block-detach"));
+        }
         let entry = self.disks.remove(name).ok_or_else(|| unknown(name))?;
         info!(disk = %name, "removed");
         Ok(entry.port.ok())
@@ -160,6 +211,11 @@ impl Disks {
     /// # Errors
     /// A line for people.
     pub fn resize(&mut self, name: &str, bytes: Option<u64>) -> Result<(), String> {
+        if let Some(resized) = self.xen.as_ref().and_then(|xen| xen.resize(name, bytes)) {
+            let bytes = resized.map_err(|error| format!("disk {name:?}: {error}"))?;
+            info!(disk = %name, bytes, "resized");
+            return Ok(());
+        }
         let entry = self.disks.get(name).ok_or_else(|| unknown(name))?;
         let port = entry.port.as_ref().map_err(|error| format!("disk {name:?}: {error}"))?;
         let bytes = port.resize(bytes).map_err(|error| format!("disk {name:?}: {error}"))?;
@@ -195,6 +251,7 @@ impl Disks {
     /// All disks, by name.
     pub fn report(&self) -> Vec<DiskReport> {
         let mut reports: Vec<_> = self.disks.values().map(|entry| self.report_one(entry)).collect();
+        reports.extend(self.xen.iter().flat_map(|xen| xen.report(self.starter.disks.as_ref())));
         reports.sort_by(|a, b| natural::compare(&a.name, &b.name));
         reports
     }

@@ -25,3 +25,4 @@ pub mod server;
 mod state;
 mod uplink;
 mod vif;
+mod xen_disks;

@@ -23,9 +23,7 @@ pub fn check(config: &Config) -> Vec<String> {
             PortKind::VhostUser { mode: Mode::Client, .. } => None,
             PortKind::VhostUser { socket: path, .. } => socket(path),
             PortKind::Tap { device } => tap(device),
-            PortKind::Xen => {
-                hypervisor::xen::open().err().map(|e| format!("Xen can't be used: {e}"))
-            }
+            PortKind::Xen => no_xen(),
             PortKind::Embedded { socket: path, device_queue, .. } => {
                 socket(path).or_else(|| device_queue.as_deref().and_then(uplink))
             }
@@ -39,7 +37,18 @@ pub fn check(config: &Config) -> Vec<String> {
         });
         Some(format!("disk {:?}: {}", disk.name, problem?))
     });
-    control.into_iter().chain(ports).chain(disks).collect()
+    let xen = config.xen_disks.iter().filter_map(|xen| {
+        let missing = xen.folders.iter().find(|folder| !folder.exists());
+        let problem = missing.map(|folder| format!("there is no {}", folder.display()));
+        let problem = problem.or_else(no_xen);
+        Some(format!("disk {:?}: {}", xen.name, problem?))
+    });
+    control.into_iter().chain(ports).chain(disks).chain(xen).collect()
+}
+
+/// Why this is no Xen host.
+fn no_xen() -> Option<String> {
+    hypervisor::xen::open().err().map(|error| format!("Xen can't be used: {error}"))
 }
 
 /// Why no socket can be created at `path`. Directories above it are created when they are missing.

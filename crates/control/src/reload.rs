@@ -188,6 +188,7 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
         budgets: _,
         ports: _,
         disks: _,
+        xen_disks: _,
     } = wanted;
     let (held, access) = (&present.sandbox, &present.permissions);
     let differs = [
@@ -211,11 +212,14 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
 
 /// The names of disks that differ, that one side lacks. They cannot change by a reload.
 pub fn fixed_disks(present: &Config, wanted: &Config) -> Vec<String> {
+    let (present_xen, wanted_xen) = (&present.xen_disks, &wanted.xen_disks);
+    let xen = wanted_xen.as_ref().or(present_xen.as_ref()).filter(|_| present_xen != wanted_xen);
+    let xen = xen.map(|xen| xen.name.clone());
     let (present, wanted) = (&present.disks, &wanted.disks);
     let changed = wanted.iter().filter(|disk| !present.contains(disk));
     let named = |name: &String| wanted.iter().any(|disk| disk.name == *name);
     let gone = present.iter().filter(|disk| !named(&disk.name));
-    changed.chain(gone).map(|disk| disk.name.clone()).collect()
+    changed.chain(gone).map(|disk| disk.name.clone()).chain(xen).collect()
 }
 
 #[cfg(test)]

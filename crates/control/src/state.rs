@@ -17,7 +17,7 @@ use tracing::info;
 
 use crate::api::{Profile, Reply, Request};
 use crate::backend;
-use crate::config::{Config, DiskSpec, PortSpec, sockets};
+use crate::config::{Config, DiskSpec, PortSpec, XenDisksSpec, sockets};
 use crate::config_file::ConfigFile;
 use crate::confinement::{self, Confinement};
 use crate::disks::{self, DiskStarter, Disks};
@@ -77,7 +77,7 @@ impl DaemonState {
             false => (Fabric::start(&workers)?, None),
         };
         let fabric = Arc::new(fabric);
-        let starter = Arc::new(DiskStarter::new(blocks, images));
+        let starter = Arc::new(DiskStarter::new(blocks, images, config.workers));
         Ok(DaemonState {
             disks: Mutex::new(Disks::new(Arc::clone(&starter))),
             starter,
@@ -101,6 +101,11 @@ impl DaemonState {
     /// Adds a disk of the configuration.
     pub fn add_configured_disk(&self, spec: DiskSpec) {
         self.disks.lock().add_configured(spec);
+    }
+
+    /// Begins to serve the disks of Xen guests.
+    pub fn add_xen_disks(&self, spec: XenDisksSpec) {
+        self.disks.lock().add_xen(spec);
     }
 
     /// Starts the threads for what is done now and then.
@@ -156,6 +161,11 @@ impl DaemonState {
             let port = self.starter.start(&spec);
             let surplus = self.disks.lock().started(&spec, port);
             drop(surplus);
+        }
+        let missing = self.disks.lock().xen_not_in_service();
+        if let Some(spec) = missing {
+            let service = self.starter.start_xen(&spec);
+            self.disks.lock().xen_started(spec, service);
         }
     }
 

@@ -33,6 +33,8 @@ pub fn disk(disk: &DiskReport) -> String {
         ("image", format!("{} ({}, {})", disk.image, disk.format, access(disk))),
         ("state", disk.state.name().to_owned()),
     ];
+    // Xen's disks have none.
+    lines.retain(|(what, value)| *what != "socket" || !value.is_empty());
     if let Some(reason) = &disk.reason {
         lines.push(("reason", reason.clone()));
     }
@@ -61,7 +63,9 @@ pub fn disk(disk: &DiskReport) -> String {
         };
         lines.push(("write cache", word.to_owned()));
     }
-    lines.push(("serial", disk.serial.clone()));
+    if !disk.serial.is_empty() {
+        lines.push(("serial", disk.serial.clone()));
+    }
     if !disk.features.is_empty() {
         lines.push(("features", disk.features.join(" ")));
     }

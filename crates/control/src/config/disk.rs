@@ -11,6 +11,27 @@ use unix_socket::Permissions;
 /// has vCPUs, and refuses a disk with fewer.
 pub const DISK_QUEUES: u16 = 16;
 
+/// The interface that guests attach to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DiskKind {
+    /// A guest, over a vhost-user socket.
+    VhostUser,
+    /// The vbds of this Xen domain.
+    Xen,
+}
+
+impl DiskKind {
+    pub(super) const ALL: [DiskKind; 2] = [DiskKind::VhostUser, DiskKind::Xen];
+
+    /// The name in configurations.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            DiskKind::VhostUser => "vhost-user",
+            DiskKind::Xen => "xen",
+        }
+    }
+}
+
 /// The configuration of a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskSpec {

@@ -1,7 +1,7 @@
 //! A `[[disk]]` table as it is written, and the description that it makes.
 
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use network::poll::PollingPolicy;
 use serde::Deserialize;
@@ -10,19 +10,20 @@ use storage::image::Direct;
 use toml::Spanned;
 
 use super::access::{SocketGroup, SocketMode, SocketOwner, permissions};
-use super::disk::{DIRECT_WORDS, DISK_QUEUES, DiskSpec};
+use super::disk::{DIRECT_WORDS, DISK_QUEUES, DiskKind, DiskSpec};
 use super::error::ConfigErrors;
 use super::port_reader::Place;
 use super::port_table::{Name, Queues, Socket};
 use super::source::{Problems, Source, VALUE};
 use super::value::{FromText, Number, Table, TableName, Text};
+use super::xen_disks::XenDisksSpec;
 
 /// A `[[disk]]` table.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(in crate::config) struct DiskTable {
     name: Option<Spanned<Text<Name>>>,
-    kind: Option<Spanned<Text<VhostUser>>>,
+    kind: Option<Spanned<Text<DiskKind>>>,
     socket: Option<Spanned<Text<Socket>>>,
     socket_mode: Option<Text<SocketMode>>,
     socket_owner: Option<Text<SocketOwner>>,
@@ -34,24 +35,41 @@ pub(in crate::config) struct DiskTable {
     direct: Option<Text<Direct>>,
     serial: Option<Text<Serial>>,
     polling: Option<Text<PollingPolicy>>,
+    images: Option<Spanned<Vec<Text<ImageFolder>>>>,
 }
 
 impl TableName for DiskTable {
     const EXPECTED: &'static str = "a list of tables; write [[disk]]";
 }
 
-/// The one kind of disk.
-#[derive(Clone, Copy, Debug)]
-struct VhostUser;
-
-impl FromText for VhostUser {
+impl FromText for DiskKind {
     fn right() -> String {
-        r#""vhost-user""#.to_owned()
+        r#""vhost-user" or "xen""#.to_owned()
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let known = (text.replace('_', "-") == "vhost-user").then_some(VhostUser);
+        let known = DiskKind::ALL.into_iter().find(|kind| kind.name() == text.replace('_', "-"));
         known.ok_or_else(|| format!("{VALUE} is not a kind of disk; give {}", Self::right()))
+    }
+}
+
+/// A folder of images.
+#[derive(Clone, Debug)]
+struct ImageFolder(PathBuf);
+
+impl FromText for ImageFolder {
+    fn right() -> String {
+        r#"a list of absolute paths, like ["/var/lib/xen/images"]"#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        let path = PathBuf::from(text);
+        let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+        // Everything below the root is no restriction.
+        match path.is_absolute() && path.parent().is_some() && path.components().all(plain) {
+            true => Ok(ImageFolder(path)),
+            false => Err(format!("{VALUE} is not a folder of images; give {}", Self::right())),
+        }
     }
 }
 
@@ -124,53 +142,45 @@ pub(super) struct Taken<'a> {
     pub names: Vec<&'a str>,
     /// Sockets, each with what errors call its owner.
     pub sockets: Vec<(&'a Path, String)>,
+    /// The disks of Xen guests are described already.
+    pub xen: bool,
+}
+
+/// What a table describes.
+pub(super) enum Described {
+    /// One disk.
+    Disk(DiskSpec),
+    /// The disks of Xen guests.
+    Xen(XenDisksSpec),
 }
 
 /// Makes a description of `table`. All that is wrong with it is added to the problems.
 pub(super) fn read(
-    table: DiskTable,
+    mut table: DiskTable,
     place: &Place<'_>,
     taken: &Taken<'_>,
     problems: &mut Problems<'_>,
-) -> Option<DiskSpec> {
+) -> Option<Described> {
     let mut reader = Reader { place, problems };
-    let name = reader.required("name", table.name);
-    let kind = reader.required("kind", table.kind);
-    let socket = reader.required("socket", table.socket);
-    let image = reader.required("image", table.image);
+    let name = reader.required("name", table.name.take());
+    let kind = reader.required("kind", table.kind.take());
     if let Some((Name(name), span)) = &name
         && taken.names.contains(&name.as_str())
     {
         reader.add("name", span, format_args!("{VALUE} is another disk's name; give another"));
     }
-    if let Some((Socket(socket), span)) = &socket
-        && let Some((_, owner)) = taken.sockets.iter().find(|(path, _)| *path == socket)
-    {
-        reader.add(
-            "socket",
-            span,
-            format_args!("{VALUE} belongs to {owner} already; give another path"),
-        );
+    match kind {
+        Some((DiskKind::Xen, span)) => {
+            if taken.xen {
+                let problem = "there is one of kind \"xen\" already, which serves all vbds";
+                reader.add("kind", &span, problem);
+            }
+            reader.xen(name, table).map(Described::Xen)
+        }
+        Some((DiskKind::VhostUser, _)) => reader.disk(name, table, taken).map(Described::Disk),
+        // What else is missing depends on the kind; most are of this one.
+        None => reader.disk(name, table, taken).and(None),
     }
-    let (Name(name), _) = name?;
-    kind?;
-    Some(DiskSpec {
-        serial: table
-            .serial
-            .map_or_else(|| name.chars().take(20).collect(), |Text(serial)| serial.0),
-        name,
-        socket: socket?.0.0,
-        permissions: permissions(
-            table.socket_mode.map(|Text(mode)| mode),
-            table.socket_owner.map(|Text(owner)| owner),
-            table.socket_group.map(|Text(group)| group),
-        ),
-        image: image?.0.0,
-        queues: table.queues.map_or(DISK_QUEUES, |queues| queues.0),
-        read_only: table.read_only.unwrap_or(false),
-        direct: table.direct.map_or(Direct::Auto, |Text(direct)| direct),
-        policy: table.polling.map(|Text(policy)| policy),
-    })
 }
 
 struct Reader<'a, 'b> {
@@ -181,6 +191,96 @@ struct Reader<'a, 'b> {
 impl Reader<'_, '_> {
     fn add(&mut self, key: &str, span: &Range<usize>, problem: impl ToString) {
         self.problems.add(self.place.path, key, span, problem);
+    }
+
+    /// One disk over vhost-user.
+    fn disk(
+        &mut self,
+        name: Option<(Name, Range<usize>)>,
+        table: DiskTable,
+        taken: &Taken<'_>,
+    ) -> Option<DiskSpec> {
+        if let Some(images) = &table.images {
+            let problem = "a disk of kind \"vhost-user\" has one image; give image instead";
+            self.add("images", &images.span(), problem);
+        }
+        let socket = self.required("socket", table.socket);
+        let image = self.required("image", table.image);
+        if let Some((Socket(socket), span)) = &socket
+            && let Some((_, owner)) = taken.sockets.iter().find(|(path, _)| *path == socket)
+        {
+            self.add(
+                "socket",
+                span,
+                format_args!("{VALUE} belongs to {owner} already; give another path"),
+            );
+        }
+        let (Name(name), _) = name?;
+        Some(DiskSpec {
+            serial: table
+                .serial
+                .map_or_else(|| name.chars().take(20).collect(), |Text(serial)| serial.0),
+            name,
+            socket: socket?.0.0,
+            permissions: permissions(
+                table.socket_mode.map(|Text(mode)| mode),
+                table.socket_owner.map(|Text(owner)| owner),
+                table.socket_group.map(|Text(group)| group),
+            ),
+            image: image?.0.0,
+            queues: table.queues.map_or(DISK_QUEUES, |queues| queues.0),
+            read_only: table.read_only.unwrap_or(false),
+            direct: table.direct.map_or(Direct::Auto, |Text(direct)| direct),
+            policy: table.polling.map(|Text(policy)| policy),
+        })
+    }
+
+    /// The disks of Xen guests, for which the toolstack says the rest.
+    fn xen(
+        &mut self,
+        name: Option<(Name, Range<usize>)>,
+        table: DiskTable,
+    ) -> Option<XenDisksSpec> {
+        let misplaced = [
+            ("socket", table.socket.is_some()),
+            ("socket-mode", table.socket_mode.is_some()),
+            ("socket-owner", table.socket_owner.is_some()),
+            ("socket-group", table.socket_group.is_some()),
+            ("image", table.image.is_some()),
+            ("read-only", table.read_only.is_some()),
+            ("serial", table.serial.is_some()),
+        ];
+        for (key, _) in misplaced.into_iter().filter(|(_, given)| *given) {
+            let problem = "the toolstack says that of each disk of kind \"xen\"; leave it out";
+            self.add(key, &(self.place.at..self.place.at), problem);
+        }
+        let Some(images) = table.images else {
+            self.problems.add_missing(
+                self.place.path,
+                "images",
+                self.place.at,
+                &ImageFolder::right(),
+            );
+            return None;
+        };
+        let span = images.span();
+        let folders: Vec<PathBuf> =
+            images.into_inner().into_iter().map(|Text(ImageFolder(path))| path).collect();
+        if folders.is_empty() {
+            self.add(
+                "images",
+                &span,
+                format_args!("no image can be used; give {}", ImageFolder::right()),
+            );
+        }
+        let (Name(name), _) = name?;
+        Some(XenDisksSpec {
+            name,
+            folders,
+            queues: table.queues.map(|queues| queues.0),
+            direct: table.direct.map_or(Direct::Auto, |Text(direct)| direct),
+            policy: table.polling.map(|Text(policy)| policy),
+        })
     }
 
     /// A value that must be there, and where it stands.
@@ -204,7 +304,7 @@ impl DiskSpec {
     /// # Errors
     /// All that is wrong with them.
     pub fn from_flags(flags: &Map<String, Json>) -> Result<DiskSpec, ConfigErrors> {
-        let nothing = Taken { names: Vec::new(), sockets: Vec::new() };
+        let nothing = Taken { names: Vec::new(), sockets: Vec::new(), xen: false };
         read_source(&Source::flags(flags), &nothing)
     }
 
@@ -222,13 +322,22 @@ impl DiskSpec {
         let own = |disk: &&'a DiskSpec| (disk.socket.as_path(), format!("disk {:?}", disk.name));
         sockets.extend(there.iter().map(own));
         let names = there.iter().map(|disk| disk.name.as_str()).collect();
-        read_source(&Source::request(object), &Taken { names, sockets })
+        read_source(&Source::request(object), &Taken { names, sockets, xen: false })
     }
 }
 
 fn read_source(source: &Source, taken: &Taken<'_>) -> Result<DiskSpec, ConfigErrors> {
     let (Table(table), mut problems) = source.read::<Table<DiskTable>>();
-    let disk = read(table, &Place { path: "", at: 0 }, taken, &mut problems);
+    let span = table.kind.as_ref().map_or(0..0, Spanned::span);
+    let disk = match read(table, &Place { path: "", at: 0 }, taken, &mut problems) {
+        Some(Described::Disk(disk)) => Some(disk),
+        Some(Described::Xen(_)) => {
+            let problem = "disks of kind \"xen\" come from the configuration file only";
+            problems.add("", "kind", &span, problem);
+            None
+        }
+        None => None,
+    };
     problems.finish(disk)
 }
 
@@ -240,19 +349,19 @@ mod tests {
     const DISK: &str =
         "[[disk]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"/run/a\"\nimage = \"/i\"\n";
 
-    fn parse(text: &str) -> Result<Vec<DiskSpec>, String> {
+    fn parse_disks(text: &str) -> Result<Vec<DiskSpec>, String> {
         let config = Config::parse("f", text, &Host { cpus: vec![0] });
         config.map(|config| config.disks).map_err(|errors| errors.to_string())
     }
 
     #[test]
     fn a_disk_has_defaults() {
-        let disk = parse(DISK).unwrap().remove(0);
+        let disk = parse_disks(DISK).unwrap().remove(0);
         assert_eq!((disk.queues, disk.read_only, disk.direct), (16, false, Direct::Auto));
         assert_eq!((disk.serial.as_str(), disk.policy), ("a", None));
         let all = "queues = 4\nread-only = true\ndirect = \"off\"\nserial = \"x y\"\n\
                    socket-mode = \"660\"\npolling = \"eco\"\nformat = \"raw\"\n";
-        let disk = parse(&format!("{DISK}{all}")).unwrap().remove(0);
+        let disk = parse_disks(&format!("{DISK}{all}")).unwrap().remove(0);
         assert_eq!((disk.queues, disk.read_only, disk.direct), (4, true, Direct::Never));
         let again = DiskSpec::from_request(&disk.to_request(), &[], Vec::new()).unwrap();
         assert_eq!(again, disk);
@@ -269,20 +378,51 @@ mod tests {
             ("imgae = \"x\"", "did you mean \"image\"?"),
         ];
         for (line, want) in cases {
-            let error = parse(&format!("{DISK}{line}\n")).unwrap_err();
+            let error = parse_disks(&format!("{DISK}{line}\n")).unwrap_err();
             assert!(error.contains(want), "{error}");
         }
-        let error = parse("[[disk]]\n").unwrap_err();
+        let error = parse_disks("[[disk]]\n").unwrap_err();
         assert_eq!(error.lines().count(), 4, "{error}");
+    }
+
+    const XEN: &str = "[[disk]]\nname = \"vbds\"\nkind = \"xen\"\n";
+
+    #[test]
+    fn disks_of_xen_guests_have_folders_of_images() {
+        let parse = |text: &str| {
+            let config = Config::parse("f", text, &Host { cpus: vec![0] });
+            config.map(|config| config.xen_disks.unwrap()).map_err(|errors| errors.to_string())
+        };
+        let images = "images = [\"/srv/images\", \"/dev/vg0\"]\n";
+        let xen = parse(&format!("{XEN}{images}queues = 2\ndirect = \"off\"\n{DISK}")).unwrap();
+        assert_eq!((xen.name.as_str(), xen.queues, xen.direct), ("vbds", Some(2), Direct::Never));
+        assert_eq!(xen.folders, [Path::new("/srv/images"), Path::new("/dev/vg0")]);
+        for (rest, want) in [
+            ("", "images: missing; give"),
+            ("images = []\n", "no image can be used"),
+            ("images = [\"/\"]\n", "is not a folder of images"),
+            ("images = [\"srv\"]\n", "is not a folder of images"),
+            ("images = [\"/srv/..\"]\n", "is not a folder of images"),
+            ("images = [\"/a\"]\nsocket = \"/run/a\"\n", "the toolstack says that"),
+            (&format!("{images}{XEN}{images}"), "which serves all vbds"),
+        ] {
+            let error = parse(&format!("{XEN}{rest}")).unwrap_err();
+            assert!(error.contains(want), "{error}");
+        }
+        let error = parse_disks(&format!("{DISK}{images}")).unwrap_err();
+        assert!(error.contains("has one image"), "{error}");
+        let request = serde_json::json!({ "name": "v", "kind": "xen", "images": ["/a"] });
+        let error = DiskSpec::from_request(request.as_object().unwrap(), &[], Vec::new());
+        assert!(error.unwrap_err().to_string().contains("from the configuration file only"));
     }
 
     #[test]
     fn names_and_sockets_are_a_disks_own() {
-        let error = parse(&format!("{DISK}{DISK}")).unwrap_err();
+        let error = parse_disks(&format!("{DISK}{DISK}")).unwrap_err();
         assert!(error.contains("another disk's name"), "{error}");
         assert!(error.contains("belongs to disk[0] already"), "{error}");
         let port = "[[port]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"/run/a\"\n";
-        let error = parse(&format!("{port}{DISK}")).unwrap_err();
+        let error = parse_disks(&format!("{port}{DISK}")).unwrap_err();
         assert!(error.contains("belongs to port \"a\" already"), "{error}");
     }
 }

@@ -34,6 +34,8 @@ pub struct DomainSpec {
     /// Its vifs as in `xl.cfg`, such as `script=vif-ringmain,mac=00:16:3e:00:00:01`: eth0, eth1,
     /// ... in the guest.
     pub vifs: Vec<String>,
+    /// Its disks as in `xl.cfg`, such as `format=raw,vdev=xvdb,access=rw,target=/a.raw`.
+    pub disks: Vec<String>,
 }
 
 impl DomainSpec {
@@ -47,6 +49,7 @@ impl DomainSpec {
             memory: 160,
             max_queues: None,
             vifs: Vec::new(),
+            disks: Vec::new(),
         }
     }
 
@@ -59,7 +62,7 @@ impl DomainSpec {
 
     /// The configuration that `xl create` reads.
     fn config(&self) -> String {
-        let DomainSpec { name, kind, cpus, memory, max_queues, vifs } = self;
+        let DomainSpec { name, kind, cpus, memory, max_queues, vifs, disks } = self;
         let kind = match kind {
             Kind::Pv => "\"pv\"",
             // Xen does not trust the time stamps of QEMU's processors as it does those of real
@@ -72,12 +75,15 @@ impl DomainSpec {
             // Writing to a string does not fail.
             let _ = write!(extra, " max_queues={queues}");
         }
-        let vifs: Vec<String> = vifs.iter().map(|vif| format!("'{vif}'")).collect();
+        let [vifs, disks] = [vifs, disks].map(|all| {
+            let quoted: Vec<String> = all.iter().map(|one| format!("'{one}'")).collect();
+            quoted.join(", ")
+        });
         format!(
             "name = \"{name}\"\ntype = {kind}\nvcpus = {cpus}\nmemory = {memory}\n\
-             kernel = \"/guest/vmlinux\"\nramdisk = \"/guest/guest.cpio.gz\"\nextra = \"{extra}\"\nvif = [ {} ]\n\
-             on_poweroff = \"destroy\"\non_reboot = \"destroy\"\non_crash = \"destroy\"\n",
-            vifs.join(", ")
+             kernel = \"/guest/vmlinux\"\nramdisk = \"/guest/guest.cpio.gz\"\nextra = \"{extra}\"\n\
+             vif = [ {vifs} ]\ndisk = [ {disks} ]\n\
+             on_poweroff = \"destroy\"\non_reboot = \"destroy\"\non_crash = \"destroy\"\n"
         )
     }
 }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The first and only process of a stock guest on Xen: loads the frontend, then becomes the agent that it is driven by, over
+# The first and only process of a stock guest on Xen: loads the frontends, then becomes the agent that it is driven by, over
 # its console.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root
@@ -13,7 +13,7 @@ for argument in $arguments; do
     max_queues=*) frontend=$argument ;;
   esac
 done
-# $frontend is empty or one word.
+# $frontend is empty or one word, which every frontend knows.
 while read -r module; do
   insmod "/modules/$module" $frontend || echo "insmod $module failed"
 done </modules/order

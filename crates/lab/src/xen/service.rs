@@ -8,23 +8,28 @@ use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The project's hotplug script, where the toolstack looks for it.
-const SCRIPT: &str = include_str!("../../../../xen/vif-ringmain");
+/// The project's hotplug scripts, which the toolstack looks for in a folder of its own.
+const SCRIPTS: [(&str, &str); 2] = [
+    ("vif-ringmain", include_str!("../../../../xen/vif-ringmain")),
+    ("block-ringmain", include_str!("../../../../xen/block-ringmain")),
+];
 /// Where the daemon's configuration stands in dom0.
 pub const CONFIGURATION: &str = "/tmp/ringmain.toml";
 /// Where its log stands in dom0. Another daemon after it adds to it.
 pub const LOG: &str = "/tmp/ringmain.log";
 
 impl Dom0 {
-    /// Puts the `ringmain` command and its hotplug script in place, and loads the modules.
+    /// Puts the `ringmain` command and its hotplug scripts in place, and loads the modules.
     ///
     /// # Errors
     /// When the command does not run in dom0: it may be linked to a C library newer than dom0's.
     pub fn install(&self, binary: &Path) -> Result<(), GuestError> {
         self.copy(binary, "/usr/local/bin/ringmain")?;
-        self.write("/etc/xen/scripts/vif-ringmain", SCRIPT)?;
+        for (name, script) in SCRIPTS {
+            self.write(&format!("/etc/xen/scripts/{name}"), script)?;
+        }
         let check =
-            "chmod 755 /etc/xen/scripts/vif-ringmain /usr/local/bin/ringmain && ringmain --version";
+            "chmod 755 /etc/xen/scripts/*-ringmain /usr/local/bin/ringmain && ringmain --version";
         let said = self.run(check, TIMEOUT)?;
         if said.text.contains("GLIBC") {
             return Err(GuestError::Tool {

@@ -174,7 +174,8 @@ impl Scene {
 /// Removes what other tests left behind in dom0, and after one that failed, all guests.
 fn leftovers(with_guests: bool) -> String {
     let destroy = "for id in $(xl list | awk 'NR > 2 { print $2 }'); do xl destroy $id; done; \
-                   xenstore-rm /local/domain/0/backend/vif; ";
+                   xenstore-rm /local/domain/0/backend/vif; \
+                   xenstore-rm /local/domain/0/backend/vbd; ";
     let destroy = if with_guests { "" } else { destroy };
     let files = format!("{LOG} /etc/xen/vif-ringmain.conf");
     format!("{destroy}xenstore-rm /local/domain/0/error; rm -f {files}")

@@ -1,0 +1,21 @@
+//! The description of the disks of Xen guests. The toolstack says the rest of each.
+
+use std::path::PathBuf;
+
+use network::poll::PollingPolicy;
+use storage::image::Direct;
+
+/// How the vbds of this Xen domain are served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct XenDisksSpec {
+    /// The name of all of them together.
+    pub name: String,
+    /// Folders where images may be.
+    pub folders: Vec<PathBuf>,
+    /// Queues that a vbd may have; `None`: as many as there are workers.
+    pub queues: Option<u16>,
+    /// Whether the host's page cache is passed by.
+    pub direct: Direct,
+    /// How workers wait for requests; `None`: as for others.
+    pub policy: Option<PollingPolicy>,
+}

@@ -1,0 +1,159 @@
+//! The disks of Xen guests: one entry of the configuration stands for all vbds of this domain.
+
+use std::sync::Arc;
+
+use ::hypervisor::xen::OpenError;
+use ::storage::Disks;
+use ::storage::count::QueueCounters;
+use ::xen::blkif::service::{BlkbackConfig, Service, ServiceError};
+use ::xen::blkif::status::VbdStatus;
+use ::xen::xenbus::Condition;
+
+use crate::api::{DiskCounts, DiskQueueReport, DiskReport, PortState};
+use crate::config::XenDisksSpec;
+
+/// Why the disks of Xen guests cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum XenDisksError {
+    /// The daemon was started without what disks need.
+    #[error("the daemon was started without disks; restart it")]
+    NotAllowed,
+    /// This is no Xen host, or its devices are not to be had.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The store fails, or no thread is left.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+}
+
+/// The disks of Xen guests.
+pub struct XenDisks {
+    spec: Arc<XenDisksSpec>,
+    /// What serves them, or why nothing does. A missing one is tried again.
+    service: Result<Service, XenDisksError>,
+}
+
+/// Begins to serve. May wait for the store.
+///
+/// # Errors
+/// Why that cannot be.
+pub fn start(
+    disks: Option<&Arc<Disks>>,
+    spec: &XenDisksSpec,
+    workers: usize,
+) -> Result<Service, XenDisksError> {
+    let disks = disks.ok_or(XenDisksError::NotAllowed)?;
+    let config = BlkbackConfig {
+        queues: spec.queues.unwrap_or(u16::try_from(workers).unwrap_or(u16::MAX)),
+        folders: spec.folders.clone(),
+        direct: spec.direct,
+        policy: spec.policy,
+    };
+    Ok(Service::start(Arc::clone(disks), ::hypervisor::xen::open()?, config)?)
+}
+
+impl XenDisks {
+    /// Those of a configuration.
+    pub fn new(spec: Arc<XenDisksSpec>, service: Result<Service, XenDisksError>) -> XenDisks {
+        XenDisks { spec, service }
+    }
+
+    /// Their description.
+    pub fn spec(&self) -> &Arc<XenDisksSpec> {
+        &self.spec
+    }
+
+    /// Why they are not in service.
+    pub fn error(&self) -> Option<&XenDisksError> {
+        self.service.as_ref().err()
+    }
+
+    /// Gives a vbd's image a new length, or takes note of the one that it has. `None`: there is no
+    /// vbd of this name.
+    pub fn resize(&self, name: &str, bytes: Option<u64>) -> Option<Result<u64, String>> {
+        let service = self.service.as_ref().ok()?;
+        let vbd = service.vbds().into_iter().find(|vbd| vbd.bus.id.to_string() == name)?;
+        Some(match service.resize(vbd.bus.id, bytes) {
+            Ok(Some(bytes)) => Ok(bytes),
+            Ok(None) => Err("no guest has connected to it so far".to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
+    }
+
+    /// Whether there is a vbd of this name.
+    pub fn has(&self, name: &str) -> bool {
+        let vbds = self.service.as_ref().map(Service::vbds).unwrap_or_default();
+        vbds.iter().any(|vbd| vbd.bus.id.to_string() == name)
+    }
+
+    /// One for each vbd, or the reason why none is served.
+    pub fn report(&self, disks: Option<&Arc<Disks>>) -> Vec<DiskReport> {
+        match &self.service {
+            Ok(service) => service
+                .vbds()
+                .into_iter()
+                .map(|vbd| {
+                    let counters = vbd.disk.as_ref().zip(disks);
+                    let counters = counters.map(|((id, _), disks)| disks.counters(*id));
+                    self.report_one(&vbd, counters.unwrap_or_default())
+                })
+                .collect(),
+            Err(error) => {
+                let reason = Some(error.to_string());
+                vec![DiskReport { name: self.spec.name.clone(), reason, ..self.blank() }]
+            }
+        }
+    }
+
+    fn blank(&self) -> DiskReport {
+        DiskReport {
+            kind: "xen".to_owned(),
+            format: "raw".to_owned(),
+            state: PortState::Stopped,
+            total: DiskCounts::from(&QueueCounters::default()),
+            ..DiskReport::default()
+        }
+    }
+
+    fn report_one(
+        &self,
+        vbd: &VbdStatus,
+        counters: Vec<(Arc<QueueCounters>, Option<usize>)>,
+    ) -> DiskReport {
+        let mut report = DiskReport {
+            name: vbd.bus.id.to_string(),
+            state: match vbd.bus.condition {
+                Condition::Waiting => PortState::Listening,
+                Condition::Connected => PortState::Connected,
+                Condition::Stopped => PortState::Stopped,
+            },
+            reason: vbd.bus.reason.clone(),
+            connections: vbd.bus.connections,
+            violations: vbd.bus.violations,
+            queues_offered: vbd.queues_offered,
+            ..self.blank()
+        };
+        if let Some(settings) = &vbd.settings {
+            report.image = settings.image.display().to_string();
+            report.read_only = settings.read_only;
+        }
+        if let Some((_, disk)) = &vbd.disk {
+            report.bytes = Some(disk.image().bytes());
+            report.block_bytes = Some(disk.image().block());
+            report.direct = Some(disk.image().alignment().is_some());
+            report.write_cache = Some(!disk.is_write_through());
+        }
+        if let Some(connected) = &vbd.connected {
+            report.features = vec![
+                connected.layout.name().to_owned(),
+                format!("ring-pages={}", connected.ring_pages),
+            ];
+        }
+        for (index, (counters, worker)) in counters.into_iter().enumerate() {
+            let counts = DiskCounts::from(&*counters);
+            report.total.add(&counts);
+            report.queues.push(DiskQueueReport { index, worker, counts });
+        }
+        report
+    }
+}

@@ -1,0 +1,121 @@
+//! A stock guest's disk: Linux' xen-blkfront and ext4 on one side, `script=block-ringmain` on the
+//! other.
+
+use control::api::{DiskReport, PortState};
+use lab::guest::Shell;
+use lab::xen::{Domain, DomainSpec};
+
+use super::host::Scene;
+use super::traffic::{LIMIT, eventually};
+
+const DISKS: &str =
+    "[[disk]]\nname = \"vbds\"\nkind = \"xen\"\nimages = [\"/var/lib/xen/images\"]\n";
+const IMAGE: &str = "/var/lib/xen/images/a.raw";
+/// Its number in the store: that of a device file (202 << 8 | 16).
+const XVDB: u32 = 51728;
+/// Length of the image in MiB: sparse, so most of it takes no space.
+const LENGTH: u64 = 96;
+
+/// What `xl` is told of the disk.
+fn disk(access: &str) -> String {
+    format!("format=raw,vdev=xvdb,access={access},script=block-ringmain,target={IMAGE}")
+}
+
+fn report(scene: &Scene, guest: &Domain) -> Option<DiskReport> {
+    let name = format!("vbd{}.{XVDB}", guest.id());
+    scene.stats().disks.into_iter().find(|disk| disk.name == name)
+}
+
+/// KiB that the image takes.
+fn allocated(scene: &Scene) -> u64 {
+    scene.dom0.must(&format!("du -k {IMAGE} | cut -f1"), LIMIT).unwrap().trim().parse().unwrap()
+}
+
+fn must(scene: &Scene, guest: &Domain, command: &str) -> String {
+    let done = guest.must(command, LIMIT);
+    done.unwrap_or_else(|error| panic!("{error}\n{}\n{}", guest.console(), scene.log()))
+}
+
+#[test]
+#[ignore = "boots Xen"]
+fn a_stock_guest_keeps_its_files() {
+    let scene = Scene::new(DISKS);
+    let image = format!("mkdir -p /var/lib/xen/images && truncate -s {LENGTH}M {IMAGE}");
+    scene.dom0.must(&image, LIMIT).unwrap();
+    let spec = DomainSpec { disks: vec![disk("rw")], ..DomainSpec::new("disk") };
+    let guest = scene.dom0.create(&spec).unwrap();
+    guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", scene.log()));
+    let must = |command: &str| must(&scene, &guest, command);
+
+    must("until [ -b /dev/xvdb ]; do usleep 50000; done");
+    assert_eq!(must("cat /sys/block/xvdb/size").trim(), (LENGTH * 2048).to_string());
+    assert_eq!(must("ls /sys/block/xvdb/mq | wc -l").trim(), "2");
+    assert_eq!(must("cat /sys/block/xvdb/queue/write_cache").trim(), "write back");
+    must("/bin/mke2fs -q -t ext4 /dev/xvdb && mkdir -p /mnt && mount -t ext4 /dev/xvdb /mnt");
+    let empty = allocated(&scene);
+    must(
+        "cd /mnt && for i in 1 2 3 4; do \
+         dd if=/dev/urandom of=f$i bs=64k count=32 2>/dev/null & done; wait; \
+         sha256sum f* >/tmp/sums && cd / && umount /mnt && mount -t ext4 /dev/xvdb /mnt && \
+         cd /mnt && sha256sum -c /tmp/sums; cd /",
+    );
+    assert!(allocated(&scene) >= empty + 4 * 2048, "{empty} {}", allocated(&scene));
+    let disk = report(&scene, &guest).unwrap();
+    assert_eq!((disk.state, disk.kind.as_str()), (PortState::Connected, "xen"));
+    assert_eq!((disk.image.as_str(), disk.queues.len()), (IMAGE, 2), "{disk:#?}");
+    assert!(disk.total.flushes > 0 && disk.total.writes > 0 && disk.total.reads > 0);
+    assert_eq!((disk.total.failed(), disk.violations), (0, 0), "{disk:#?}");
+
+    // The daemon is killed while the guest writes, and the guest does not notice.
+    let writing = guest
+        .spawn(
+            "cd /mnt && dd if=/dev/urandom of=g bs=64k count=96 conv=fsync && sha256sum g >/tmp/g",
+        )
+        .unwrap();
+    let before = disk.total.writes;
+    eventually("writes", || {
+        report(&scene, &guest).is_some_and(|now| now.total.writes > before + 8)
+    });
+    scene.kill();
+    scene.go_on();
+    writing.wait(LIMIT).unwrap();
+    must(
+        "umount /mnt && mount -t ext4 /dev/xvdb /mnt && cd /mnt && sha256sum -c /tmp/sums /tmp/g; cd /",
+    );
+
+    // What is deleted goes from the image, too.
+    let full = allocated(&scene);
+    must("rm /mnt/f1 /mnt/f2 && sync && fstrim /mnt");
+    assert!(allocated(&scene) + 2048 <= full, "{} {full}", allocated(&scene));
+    assert!(report(&scene, &guest).unwrap().total.discards > 0);
+
+    let name = format!("vbd{}.{XVDB}", guest.id());
+    scene.dom0.must(&format!("ringmain disk resize {name} {}M", 2 * LENGTH), LIMIT).unwrap();
+    let sectors = (2 * LENGTH * 2048).to_string();
+    eventually("the guest to see the new length", || {
+        must("cat /sys/block/xvdb/size").trim() == sectors
+    });
+
+    must("umount /mnt && /bin/e2fsck -fn /dev/xvdb");
+    scene.dom0.must(&format!("xl block-detach {} xvdb", guest.id()), LIMIT).unwrap();
+    eventually("the disk to go", || report(&scene, &guest).is_none());
+    must("until ! [ -b /dev/xvdb ]; do usleep 50000; done");
+
+    // And back, read-only.
+    let attach = format!("xl block-attach {} '{}'", guest.id(), self::disk("ro"));
+    scene.dom0.must(&attach, LIMIT).unwrap();
+    must("until [ -b /dev/xvdb ]; do usleep 50000; done; mount -t ext4 -o ro /dev/xvdb /mnt");
+    must("cd /mnt && sha256sum f3 f4 >/tmp/now && grep -q \"$(cat /tmp/now)\" /tmp/sums; cd /");
+    assert_eq!(must("cat /sys/block/xvdb/ro").trim(), "1");
+    must("umount /mnt");
+    guest.destroy().unwrap();
+
+    // A disk whose image is missing does not come.
+    let missing = DomainSpec {
+        disks: vec![self::disk("rw").replace("a.raw", "missing.raw")],
+        ..DomainSpec::new("missing")
+    };
+    let error = scene.dom0.create(&missing).unwrap_err().to_string();
+    assert!(error.contains("there is no /var/lib/xen/images/missing.raw"), "{error}");
+    scene.dom0.must(&format!("rm {IMAGE}"), LIMIT).unwrap();
+}
