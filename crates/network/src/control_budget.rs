@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::time_share::TimeShare;
+use runtime::time_share::TimeShare;
 
 /// Cost of a message that changes nothing, in time of a worker.
 pub const MESSAGE: Duration = Duration::from_micros(10);
@@ -20,6 +20,9 @@ pub const QUEUE: Duration = Duration::from_micros(50);
 
 /// Cost of mapping and unmapping a region of memory.
 pub const REGION: Duration = Duration::from_micros(50);
+
+/// Cost of an interrupt that had to be broken off: twice the time after which that is done.
+pub const BLOCKED_INTERRUPT: Duration = Duration::from_millis(40);
 
 /// A port may use 1/`SHARE` of the time.
 const SHARE: u32 = 100;
@@ -72,6 +75,13 @@ mod tests {
         let flood = done(&mut ControlBudget::default(), cost, Duration::from_secs(100));
         let share = Duration::from_secs(1).div_duration_f64(cost) as u32;
         assert!((burst + share..burst + share + share / 10).contains(&flood), "{flood}");
+    }
+
+    #[test]
+    fn a_port_with_slow_interrupts_waits_whatever_it_has_saved() {
+        let (mut budget, now) = (ControlBudget::default(), Instant::now());
+        budget.charge(runtime::slow_signals::COST, now);
+        assert_eq!(budget.overdrawn_until(now), Some(now + Duration::from_secs(25)));
     }
 
     /// As QEMU starts such a guest: it shows the memory once for each queue pair.

@@ -50,6 +50,13 @@ pub enum QueueError {
     Gone,
 }
 
+impl QueueError {
+    /// The violation of the ring protocol, if it is one.
+    pub fn violation(&self) -> Option<Violation> {
+        if let QueueError::Protocol(violation) = self { Some(*violation) } else { None }
+    }
+}
+
 /// One Tx ring and one Rx ring of a port, as a worker sees them.
 ///
 /// A method that returns a [`QueueError`] says that the peer broke the protocol, or went away: the

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
+use runtime::SlowSignals;
+
 use crate::backpressure::WaitCredit;
 use crate::passed_grants::PassCredit;
 use crate::receive_debt::Debt;
-use crate::slow_signals::SlowSignals;
 
 /// The accounts of a port. Clones are the same accounts.
 #[derive(Clone, Debug, Default)]

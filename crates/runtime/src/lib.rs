@@ -43,6 +43,8 @@ mod queues;
 mod run_counters;
 mod sleep;
 mod sleeper;
+pub mod slow_signals;
+pub mod time_share;
 pub mod watcher;
 mod worker;
 
@@ -56,6 +58,7 @@ pub use pending_interrupts::PendingInterrupts;
 pub use pipeline::{Attached, Blocked, Departure, Pipeline, Served, Status, Waits};
 pub use pipeline_workers::PipelineWorkers;
 pub use run_counters::RunCounters;
+pub use slow_signals::SlowSignals;
 pub use worker::Worker;
 
 #[cfg(test)]

@@ -20,6 +20,13 @@ pub enum QueueError {
     Malformed(&'static str),
 }
 
+impl QueueError {
+    /// The violation of the ring protocol, if it is one.
+    pub fn violation(&self) -> Option<Violation> {
+        if let QueueError::Protocol(violation) = self { Some(*violation) } else { None }
+    }
+}
+
 /// One queue of a disk, as a worker sees it. One worker owns it at a time, so it needs no lock.
 ///
 /// After a [`QueueError`] the worker calls the queue no more, and its disk is told.

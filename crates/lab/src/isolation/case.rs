@@ -220,6 +220,13 @@ pub const CASES: &[Case] = &[
         attack: Attack::Watchers(20_000),
     },
     Case {
+        name: "watchers-250k",
+        title: "has its interrupt watched 250 000 times",
+        fair: "has no watchers",
+        workers: 1,
+        attack: Attack::Watchers(250_000),
+    },
+    Case {
         name: "unkicked",
         title: "has a ring without a kick descriptor",
         fair: "has one with a kick descriptor",

@@ -12,6 +12,7 @@ use rustix::net::{
     self, AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, sendmsg, socket_with,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vhost_user_driver::DriverError;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 use vmm_sys_util::eventfd::EventFd;
@@ -131,6 +132,7 @@ impl Watchers {
     /// are about as many instances as copies of the descriptor.
     fn new(call: &EventFd, count: usize) -> std::io::Result<Watchers> {
         let side = count.isqrt().max(1);
+        allow_descriptors()?;
         let copies: Vec<EventFd> =
             (0..side).map(|_| call.try_clone()).collect::<std::io::Result<_>>()?;
         let mut instances = Vec::with_capacity(side);
@@ -144,6 +146,12 @@ impl Watchers {
         }
         Ok(Watchers { _instances: instances, _copies: copies })
     }
+}
+
+/// Lets this process have as many descriptors as it may, since many shells allow 1024.
+fn allow_descriptors() -> std::io::Result<()> {
+    let limits = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, maximum: limits.maximum })?)
 }
 
 impl Neighbour for Watched {

@@ -9,7 +9,7 @@ use runtime::QueueId;
 use runtime::poll::PollingPolicy;
 use storage::disks::{DiskId, DiskSpec};
 use storage::image::ImageError;
-use storage::{Disk, Disks, RequestQueue};
+use storage::{Disk, Disks, QueueError, RequestQueue};
 use thiserror::Error;
 use unix_socket::{Permissions, SocketError};
 
@@ -78,7 +78,9 @@ impl DiskPort {
         let changes = Arc::new(Event::new()?);
         let endpoint = Endpoint::open(&socket, Mode::Server, permissions)?;
         let report = Arc::clone(&faults);
-        let on_error = Arc::new(move |queue, error| report.report(queue, error));
+        let on_error = Arc::new(move |queue, error: QueueError| {
+            report.report(queue, error, error.violation());
+        });
         let id = disks.add(DiskSpec {
             name: name.as_str().into(),
             disk: Arc::clone(&disk),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, FabricError, PairChange, PortSpec};
 use network::poll::PollingPolicy;
-use network::port::QueuePair;
+use network::port::{QueueError, QueuePair};
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use ring::MemoryAccount;
@@ -107,7 +107,9 @@ impl Port {
         let faults = Arc::new(QueueFaults::new()?);
         let endpoint = Endpoint::open(&socket, mode, permissions)?;
         let report = Arc::clone(&faults);
-        let on_error = Arc::new(move |queue, error| report.report(queue, error));
+        let on_error = Arc::new(move |queue, error: QueueError| {
+            report.report(queue, error, error.violation());
+        });
         let port = fabric.add_port(PortSpec {
             name: name.as_str().into(),
             rule,

@@ -4,6 +4,11 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use network::control_budget::BLOCKED_INTERRUPT;
+use ring::Violation;
+use runtime::slow_signals;
 
 use crate::transport::event::Event;
 
@@ -12,6 +17,18 @@ use crate::transport::event::Event;
 pub(super) struct QueueFault {
     queue: u16,
     error: Box<dyn Error + Send>,
+    violation: Option<Violation>,
+}
+
+impl QueueFault {
+    /// Time of a worker that the fault has cost, besides what the port has paid for already.
+    pub(super) fn cost(&self) -> Duration {
+        match self.violation {
+            Some(Violation::SlowInterrupt) => slow_signals::COST,
+            Some(Violation::InterruptBlocks) => BLOCKED_INTERRUPT,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 impl fmt::Display for QueueFault {
@@ -35,9 +52,15 @@ impl QueueFaults {
         Ok(QueueFaults { first: Mutex::default(), event: Event::new()? })
     }
 
-    /// Called by a worker: quick, and never waiting for anything slow.
-    pub fn report(&self, queue: u16, error: impl Error + Send + 'static) {
-        let fault = QueueFault { queue, error: Box::new(error) };
+    /// Called by a worker: quick, and never waiting for anything slow. `violation`: the error, if
+    /// it is one of the ring protocol.
+    pub fn report(
+        &self,
+        queue: u16,
+        error: impl Error + Send + 'static,
+        violation: Option<Violation>,
+    ) {
+        let fault = QueueFault { queue, error: Box::new(error), violation };
         self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
         // Nobody else has this event, so it does not block.
         let _ = self.event.signal();

@@ -225,7 +225,8 @@ impl<P: Port> ServerThread<P> {
             Ok(never) => match never {},
             Err(end) => end,
         };
-        let cost = session.close(matches!(end, End::Fault(_)));
+        let fault = if let End::Fault(fault) = &end { Some(fault.cost()) } else { None };
+        let cost = session.close(fault.is_some()) + fault.unwrap_or_default();
         self.budget.charge(cost, Instant::now());
         end
     }

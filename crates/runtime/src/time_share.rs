@@ -1,13 +1,12 @@
-//! A part of the time that a port may use, and what it has used of it.
+//! A part of a worker's time that a peer may use, and the use of it.
 //!
-//! The state is one moment, as in a [token bucket](crate::token_bucket): when all that was used will
-//! have been earned.
+//! The state is one moment, as in a token bucket: when all time that was used will have been earned.
 
 use std::time::{Duration, Instant};
 
 /// One in so many of the time, and a burst.
 #[derive(Debug)]
-pub(crate) struct TimeShare {
+pub struct TimeShare {
     part: u32,
     burst: Duration,
     earned: Option<Instant>,
@@ -15,23 +14,23 @@ pub(crate) struct TimeShare {
 
 impl TimeShare {
     /// One `part`th of the time, of which `burst` may be used at once. Nothing is used yet.
-    pub(crate) const fn new(part: u32, burst: Duration) -> TimeShare {
+    pub const fn new(part: u32, burst: Duration) -> TimeShare {
         TimeShare { part, burst, earned: None }
     }
 
     /// Charges for time that was used up to `now`.
-    pub(crate) fn charge(&mut self, spent: Duration, now: Instant) {
+    pub fn charge(&mut self, spent: Duration, now: Instant) {
         let since = self.earned.filter(|earned| *earned > now).unwrap_or(now);
         self.earned = Some(since + spent * self.part);
     }
 
     /// Whether all that was used is earned at `now`.
-    pub(crate) fn is_earned(&self, now: Instant) -> bool {
+    pub fn is_earned(&self, now: Instant) -> bool {
         self.earned.is_none_or(|earned| earned <= now)
     }
 
     /// Until when more is used than a burst; `None`: that is not so at `now`.
-    pub(crate) fn overdrawn_until(&self, now: Instant) -> Option<Instant> {
+    pub fn overdrawn_until(&self, now: Instant) -> Option<Instant> {
         let ahead = self.earned?.saturating_duration_since(now);
         ahead
             .checked_sub(self.burst * self.part)
