@@ -9,11 +9,10 @@
 
 use std::time::{Duration, Instant};
 
+use runtime::pipeline::COST_PER_NS;
+
 /// The least cost of a page fault: about a microsecond.
 pub const FAULT: u64 = 16 * 1024;
-
-/// Work that a worker does in a nanosecond, in units of cost.
-pub const COST_PER_NS: u64 = 16;
 
 /// Time between two samples while few faults are expected.
 const CALM_INTERVAL: Duration = Duration::from_millis(100);

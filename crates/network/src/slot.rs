@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ring::Violation;
 use runtime::coalescing::{CoalescingLimits, InterruptCoalescer, Notified};
+use runtime::pipeline::COST_PER_NS;
 use runtime::poll::PollingPolicy;
 use runtime::{Blocked, QueueId, Status};
 use switch::PortId;
@@ -16,7 +17,6 @@ use crate::backpressure::Backpressure;
 use crate::burst::Frame;
 use crate::burst_limit::BurstLimit;
 use crate::count::{DropReason, QueueCounters};
-use crate::fault_meter::COST_PER_NS;
 use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
 use crate::poll_interval::PollInterval;

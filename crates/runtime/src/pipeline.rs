@@ -8,6 +8,10 @@ use crate::id::ClassId;
 use crate::poll::PollingPolicy;
 use crate::run_counters::RunCounters;
 
+/// The cost of a nanosecond, in the unit that all pipelines count in: the time that copying a byte
+/// takes.
+pub const COST_PER_NS: u64 = 16;
+
 /// The queues of one worker. A queue is named by the slot that [`attach`](Self::attach) returns.
 ///
 /// All methods are called from the worker's thread, and none may block. What a peer published is

@@ -84,6 +84,8 @@ pub struct QueueCounters {
     pub interrupts: Counter,
     /// Times that completed requests were published without an interrupt, as the guest asked.
     pub suppressed: Counter,
+    /// Interrupts that took long to send.
+    pub slow_interrupts: Counter,
     /// Wake-ups by the guest.
     pub kicks: Counter,
     /// Steps of requests that passed through the host's page cache.

@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use runtime::SlowSignals;
+
 use crate::command::{Bounds, SERIAL};
 use crate::image::Image;
 
@@ -14,6 +16,8 @@ pub struct Disk {
     serial: [u8; SERIAL],
     /// Each write is stable before it is completed.
     write_through: AtomicBool,
+    /// The interrupts of the disk's queues that took long.
+    pub(crate) slow_signals: SlowSignals,
 }
 
 impl Disk {
@@ -22,7 +26,12 @@ impl Disk {
         let mut padded = [0; SERIAL];
         padded.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
         // Until a guest has said that it sends flushes.
-        Disk { image, serial: padded, write_through: AtomicBool::new(true) }
+        Disk {
+            image,
+            serial: padded,
+            write_through: AtomicBool::new(true),
+            slow_signals: SlowSignals::default(),
+        }
     }
 
     /// The image.

@@ -79,8 +79,9 @@ impl BlockPipeline {
 
     /// Carries out one burst of the queue in slot `at`, at a cost of about `quantum`.
     pub(crate) fn carry(&mut self, at: usize, quantum: u64) -> Served {
-        let mut served = Served::default();
-        let room = self.slots.get(at).map_or(0, Slot::room) as u64;
+        let Some(slot) = self.slots.get_mut(at) else { return Served::default() };
+        let room = slot.room() as u64;
+        let mut served = Served { cost: std::mem::take(&mut slot.debt), ..Served::default() };
         while served.units < room && served.cost < quantum {
             let mut request = self.pool.pop().unwrap_or_default();
             match self.fetch(at, &mut request) {

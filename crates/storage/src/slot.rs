@@ -1,8 +1,11 @@
 //! A queue and all that its worker keeps with it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use ring::Violation;
 use runtime::coalescing::Notified;
+use runtime::pipeline::COST_PER_NS;
 use runtime::poll::PollingPolicy;
 use runtime::{Blocked, QueueId, Status};
 
@@ -42,13 +45,15 @@ pub(crate) struct Slot {
     pub in_flight: usize,
     /// Requests were completed since the last flush.
     pub dirty: bool,
+    /// Cost that its next burst pays for: interrupts that took long.
+    pub debt: u64,
     /// The queue is about to leave its worker.
     pub leaving: bool,
 }
 
 impl Slot {
     pub fn new(on: Attachment) -> Slot {
-        Slot { on, in_flight: 0, dirty: false, leaving: false }
+        Slot { on, in_flight: 0, dirty: false, debt: 0, leaving: false }
     }
 
     /// How many requests may be fetched now.
@@ -84,10 +89,35 @@ impl Slot {
         let flushed = self.on.queue.flush();
         self.on.counters.fail_many(ErrorReason::Grant, self.on.queue.take_lost());
         match flushed {
-            Ok(Notified::Sent) => self.on.counters.interrupts.add(1),
+            Ok(Notified::Sent) => {
+                self.on.counters.interrupts.add(1);
+                self.charge_signals();
+            }
             Ok(Notified::Suppressed) => self.on.counters.suppressed.add(1),
             Ok(Notified::Nothing | Notified::Deferred) => {}
-            Err(error) => self.fail(error),
+            Err(error) => {
+                self.charge_signals();
+                self.fail(error);
+            }
+        }
+    }
+
+    /// Charges the queue for its interrupt, if that was slow. The peer decides how many tasks watch
+    /// its event descriptor.
+    fn charge_signals(&mut self) {
+        let spent = ring::interrupt::take_slow();
+        if spent > 0 {
+            self.charge_slow_signals(spent);
+        }
+    }
+
+    #[cold]
+    fn charge_slow_signals(&mut self, nanoseconds: u64) {
+        self.debt = self.debt.saturating_add(nanoseconds.saturating_mul(COST_PER_NS));
+        self.on.counters.slow_interrupts.add(1);
+        let spent = Duration::from_nanos(nanoseconds);
+        if !self.on.disk.slow_signals.allows(spent, Instant::now()) {
+            self.fail(Violation::SlowInterrupt.into());
         }
     }
 
@@ -102,5 +132,107 @@ impl Slot {
             }
             _ => Status::Idle,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+    use parking_lot::Mutex;
+    use ring::IoChain;
+    use rustix::event::{EventfdFlags, epoll, eventfd};
+
+    use super::*;
+    use crate::Image;
+    use crate::image::{Direct, ImageOptions};
+
+    /// A queue whose peer has its event descriptor watched again and again.
+    struct Watched {
+        call: OwnedFd,
+        _copies: Vec<OwnedFd>,
+        _watchers: Vec<OwnedFd>,
+    }
+
+    impl Watched {
+        fn new(side: usize) -> Watched {
+            let call = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+            let copies: Vec<OwnedFd> = (0..side).map(|_| call.try_clone().unwrap()).collect();
+            let watch = |_| {
+                let watcher = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+                for copy in &copies {
+                    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+                    epoll::add(&watcher, copy, epoll::EventData::new_u64(0), flags).unwrap();
+                }
+                watcher
+            };
+            let watchers = (0..side).map(watch).collect();
+            Watched { call, _copies: copies, _watchers: watchers }
+        }
+    }
+
+    impl RequestQueue for Watched {
+        fn take(&mut self, _: &mut IoChain) -> Result<Option<u16>, QueueError> {
+            Ok(None)
+        }
+
+        fn complete(&mut self, _: u16, _: u32) {}
+
+        fn flush(&mut self) -> Result<Notified, QueueError> {
+            ring::interrupt::interrupt(self.call.as_fd())?;
+            Ok(Notified::Sent)
+        }
+
+        fn arm(&mut self) -> Result<bool, QueueError> {
+            Ok(false)
+        }
+
+        fn disarm(&mut self) {}
+
+        fn waker(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+            self
+        }
+    }
+
+    #[test]
+    fn a_disk_whose_interrupts_are_slow_pays_and_is_stopped() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let path = file.path().to_owned();
+        let options = ImageOptions { path, read_only: false, direct: Direct::Never };
+        let image = Arc::new(Image::open(&options).unwrap());
+        let errors = Arc::new(Mutex::new(Vec::new()));
+        let reported = Arc::clone(&errors);
+        let mut slot = Slot::new(Attachment {
+            id: QueueId(0),
+            class: 0,
+            name: "disk".into(),
+            index: 0,
+            queue: Box::new(Watched::new(128)),
+            disk: Arc::new(Disk::new(image, "serial")),
+            counters: Arc::default(),
+            on_error: Arc::new(move |_, error| reported.lock().push(error)),
+            policy: None,
+            failed: false,
+        });
+        let sent = (0..10_000).find(|_| {
+            slot.complete(0, 0);
+            slot.flush();
+            slot.on.failed
+        });
+        assert!(
+            sent.is_some(),
+            "interrupts were slow {} times",
+            slot.on.counters.slow_interrupts.get()
+        );
+        assert!(slot.debt >= 200_000 * COST_PER_NS, "{}", slot.debt);
+        assert!(slot.on.counters.slow_interrupts.get() >= 2);
+        assert_eq!(*errors.lock(), [Violation::SlowInterrupt.into()]);
+        assert_eq!(ring::interrupt::take_slow(), 0, "nobody else is charged");
     }
 }

@@ -121,6 +121,8 @@ counts! {
     interrupts,
     /// Times that completed requests were published without an interrupt, as the guest asked.
     suppressed,
+    /// Interrupts that took long to send.
+    slow_interrupts,
     /// Wake-ups by the guest.
     kicks,
     /// Requests that began in the host's page cache.
