@@ -66,11 +66,24 @@ struct Plugged<R> {
     events: u64,
 }
 
+/// Connects as soon as the disk is in service. A daemon that follows a killed one waits for the
+/// requests of that, and tries again later if those take long.
+fn connect(socket: &Path) -> UnixStream {
+    let until = Instant::now() + WATCHDOG;
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < until, "{}: {error}", socket.display()),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn negotiate(socket: &Path, features: u64) -> FrontEnd {
     let protocol = FrontEndConfig::usual_protocol() | VhostUserProtocolFeatures::INFLIGHT_SHMFD;
     let queue_pairs = QUEUES as u16;
     let config = FrontEndConfig { features, required: features, queue_pairs, mtu: None, protocol };
-    FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &config).unwrap()
+    FrontEnd::negotiate(connect(socket), &config).unwrap()
 }
 
 impl<R: DriverRing> Plugged<R> {

@@ -171,7 +171,7 @@ fn an_image_that_is_missing_or_locked_is_waited_for() {
     assert_eq!(front.back_state(), Some(2));
     host.new_image("late.raw");
     wait(|| front.back_state() == Some(4));
-    assert_eq!(reason(), None);
+    wait(|| reason().is_none());
     assert_eq!(front.write(0, 0, &[1; SECTOR]), OKAY);
 
     let mut second = Front::attached(&host, 2, Spec::default(), &front.image);
