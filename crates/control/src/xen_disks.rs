@@ -29,7 +29,7 @@ pub enum XenDisksError {
 /// The disks of Xen guests.
 pub struct XenDisks {
     spec: Arc<XenDisksSpec>,
-    /// What serves them, or why nothing does. A missing one is tried again.
+    /// The service, or the reason why there is none. Starting it is retried.
     service: Result<Service, XenDisksError>,
 }
 
@@ -53,17 +53,17 @@ pub fn start(
 }
 
 impl XenDisks {
-    /// Those of a configuration.
+    /// The disks of a configuration.
     pub fn new(spec: Arc<XenDisksSpec>, service: Result<Service, XenDisksError>) -> XenDisks {
         XenDisks { spec, service }
     }
 
-    /// Their description.
+    /// The description of these disks.
     pub fn spec(&self) -> &Arc<XenDisksSpec> {
         &self.spec
     }
 
-    /// Why they are not in service.
+    /// The reason why the disks are not in service.
     pub fn error(&self) -> Option<&XenDisksError> {
         self.service.as_ref().err()
     }
@@ -86,7 +86,7 @@ impl XenDisks {
         vbds.iter().any(|vbd| vbd.bus.id.to_string() == name)
     }
 
-    /// One for each vbd, or the reason why none is served.
+    /// A report for each vbd, or one with the reason why none is served.
     pub fn report(&self, disks: Option<&Arc<Disks>>) -> Vec<DiskReport> {
         match &self.service {
             Ok(service) => service

@@ -1,4 +1,4 @@
-//! What all vbds of this domain have in common, and their driver, as the bus calls it.
+//! The driver of block devices, and the state that all vbds of this domain share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,13 +29,13 @@ pub struct BlkbackConfig {
     pub policy: Option<PollingPolicy>,
 }
 
-/// What all vbds have in common.
+/// State that all vbds share.
 pub struct Blkback {
-    /// Where their requests go.
+    /// The disks that requests go to.
     pub disks: Arc<Disks>,
-    /// Copies for them.
+    /// The engine that makes grant copies.
     pub engine: Arc<dyn Engine>,
-    /// How they are served.
+    /// The operator's configuration.
     pub config: BlkbackConfig,
 }
 

@@ -10,7 +10,7 @@
 pub struct Span {
     /// The first byte.
     pub at: u32,
-    /// What it takes, with what was left out in front of it at the end of the room.
+    /// Bytes in use by the piece, and by the end of the room that was skipped before it.
     taken: u32,
 }
 

@@ -40,10 +40,10 @@ pub enum VbdError {
     Queue {
         /// The queue's number.
         queue: u16,
-        /// What it did.
+        /// The violation.
         error: QueueError,
     },
-    /// What the frontend wrote into the store for this connection is not what stands there now.
+    /// The frontend has changed the keys of its connection.
     #[error("keys changed after connecting")]
     KeysChanged,
 }

@@ -40,23 +40,23 @@ const BATCH: u32 = 32;
 const RANGE_AT: u64 = HEADER as u64;
 const STATUS_AT: u64 = (HEADER + RANGE) as u64;
 
-/// What a queue is made of.
+/// The parts that a queue is made of.
 pub struct QueueParts {
     /// The pages of its ring, side by side.
     pub ring: Arc<Memory>,
-    /// How many they are.
+    /// The number of these pages.
     pub pages: usize,
-    /// Its event channel.
+    /// The event channel of the ring.
     pub channel: Box<dyn Channel>,
     /// The layout of its slots.
     pub layout: Layout,
     /// The domain of its frontend.
     pub domain: DomId,
-    /// Copies for it.
+    /// The engine that makes grant copies.
     pub engine: Arc<dyn Engine>,
-    /// Where its requests go.
+    /// The disk that requests go to.
     pub disk: Arc<Disk>,
-    /// Somebody else served the ring before, and may have been stopped anywhere.
+    /// Another process served the ring before, and may have been stopped anywhere.
     pub resumed: bool,
 }
 

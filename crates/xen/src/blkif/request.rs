@@ -36,17 +36,17 @@ const MARK: u64 = u64::from_le_bytes(*b"Ringmain");
 /// A request as its slot says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlkRequest {
-    /// What its frontend calls it.
+    /// The frontend's number for the request.
     pub id: u64,
     /// The operation that its response names.
     pub operation: u8,
     /// The first sector.
     pub sector: u64,
-    /// What is to be done.
+    /// The work to do.
     pub what: What,
 }
 
-/// What a request asks for.
+/// The work that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Reads or writes.

@@ -5,7 +5,7 @@ use std::path::{Component, PathBuf};
 
 use hypervisor::{Nodes, StoreError};
 
-/// The hotplug script by which vbds that are for us are known.
+/// The hotplug script of vbds that this driver serves.
 pub const SCRIPT: &str = "block-ringmain";
 
 /// Bits of `info` (`VDISK_`).
@@ -13,18 +13,18 @@ const CDROM: u32 = 1;
 const REMOVABLE: u32 = 2;
 const READONLY: u32 = 4;
 
-/// What a vbd is to be like.
+/// The settings of a vbd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Its image (`physical-device-path`, which the hotplug script has written).
+    /// The path of the image (`physical-device-path`, which the hotplug script has written).
     pub image: PathBuf,
-    /// Nothing may change (`mode`).
+    /// The guest may only read (`mode`).
     pub read_only: bool,
     /// Whether discards are offered (`discard-enable`).
     pub discard: bool,
-    /// It is a CD-ROM (`device-type`).
+    /// The vbd is a CD-ROM (`device-type`).
     pub cdrom: bool,
-    /// The guest's users may take it out (`removable`).
+    /// The medium is removable (`removable`).
     pub removable: bool,
 }
 

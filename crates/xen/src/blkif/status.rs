@@ -20,11 +20,11 @@ pub struct VbdStatus {
     pub disk: Option<(DiskId, Arc<Disk>)>,
     /// The operator's settings.
     pub settings: Option<Settings>,
-    /// What is connected.
+    /// Parameters of the connection; `None`: not connected.
     pub connected: Option<Connected>,
 }
 
-/// What a frontend has connected with.
+/// Parameters of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Connected {
     /// Queues.

@@ -30,7 +30,7 @@ const DISCARD_GRANULARITY: u32 = 4096;
 /// a while that time is free.
 const LONGEST_CHARGE: Duration = Duration::from_millis(250);
 
-/// What a worker found wrong with a queue: the queue's number, and what.
+/// The violation that a worker found: the queue's number, and the error.
 type Failure = Arc<Mutex<Option<(u16, QueueError)>>>;
 
 /// A vbd.
@@ -38,13 +38,13 @@ pub struct Vbd {
     node: Arc<Node>,
     driver: Arc<Blkback>,
     wake: Wake,
-    /// Since it was first connected.
+    /// The disk, since the frontend first connected.
     medium: Option<Medium>,
     connection: Option<Connection>,
-    /// Its length in sectors, as the frontend was told.
+    /// The length in sectors that the frontend was told.
     sectors: u64,
     failure: Failure,
-    /// What it has cost the workers and the bus, and was not charged for.
+    /// Time of the workers and of the bus that was not charged yet.
     cost: Duration,
 }
 
@@ -66,7 +66,7 @@ struct Connection {
 }
 
 impl Vbd {
-    /// One that was just found.
+    /// A vbd that was just found.
     pub fn new(driver: Arc<Blkback>, node: Arc<Node>, wake: Wake) -> Self {
         Vbd {
             node,
@@ -197,7 +197,7 @@ impl Device for Vbd {
         write_offer(nodes, self.node.backend(), *queues)
     }
 
-    /// What is offered depends on nothing that the hotplug script writes.
+    /// Nothing changes: the offer does not depend on the hotplug script.
     fn revise_offer(&self) -> Result<(), StoreError> {
         Ok(())
     }
@@ -213,7 +213,7 @@ impl Device for Vbd {
             Some(told) if resumed => told,
             _ => disk.image().bytes() / SECTOR,
         };
-        // It is offered flushes.
+        // Frontends are offered flushes.
         if let Err(error) = disk.set_write_through(false) {
             warn!(port = %self.node.id(), reason = %error, "cannot make the image's data stable");
         }

@@ -29,7 +29,7 @@ pub(super) struct Entry {
     pub status: BlockStatus,
     /// Parts of it that are with the pipeline.
     under_way: u32,
-    /// What is with the pipeline is all that is left of it.
+    /// The pipeline has all parts that are not done.
     handed_out: bool,
 }
 
@@ -109,7 +109,7 @@ impl Entry {
         self.handed_out && self.under_way == 0
     }
 
-    /// What its response says, and the room that it used.
+    /// Fields of the response (number, operation, status), and the room to be freed.
     pub fn end(&mut self) -> (u64, u8, i16, Span) {
         self.handed_out = false;
         let status = match self.status {
