@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json};
 
 pub use xen::netif::guest_times::GuestTimes;
 
-pub use disk::{DiskCounts, DiskQueueReport, DiskReport};
+pub use disk::{DiskCounts, DiskLimitsReport, DiskQueueReport, DiskReport};
 pub use limits::{BudgetReport, DirectionReport, LimitsReport};
 pub use port::{
     CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport, StoreReport,
@@ -122,6 +122,15 @@ pub enum Request {
         /// The new length; null: the length that the image has now.
         bytes: Option<u64>,
     },
+    /// Change a disk in service.
+    #[serde(rename = "disk.set")]
+    DiskSet {
+        /// Its name.
+        name: String,
+        /// Keys and new values as in a `[[disk]]` table, the keys in snake case; null: no longer
+        /// set.
+        set: Map<String, Json>,
+    },
     /// All counters.
     #[serde(rename = "stats")]
     Stats,
@@ -212,6 +221,10 @@ mod tests {
             (Request::DiskShow { name: "a".into() }, r#"{"do":"disk.show","name":"a"}"#),
             (Request::DiskRemove { name: "a".into() }, r#"{"do":"disk.remove","name":"a"}"#),
             (Request::DiskAdd { disk: Map::new() }, r#"{"do":"disk.add","disk":{}}"#),
+            (
+                Request::DiskSet { name: "a".into(), set: Map::new() },
+                r#"{"do":"disk.set","name":"a","set":{}}"#,
+            ),
             (
                 Request::DiskResize { name: "a".into(), bytes: Some(512) },
                 r#"{"do":"disk.resize","name":"a","bytes":512}"#,

@@ -9,11 +9,13 @@ use ::storage::image::ImageError;
 use ::storage::{Disk, Image};
 use ::vhost_user::blk::{self, DiskConfig, DiskPort, DiskPortError};
 use parking_lot::Mutex;
+use serde_json::{Map, Value as Json};
 use tracing::{info, warn};
 
 use crate::api::{DiskCounts, DiskQueueReport, DiskReport, PortState};
-use crate::config::{Config, DiskSpec, XenDisksSpec};
+use crate::config::{Config, DiskSettings, DiskSpec, XenDisksSpec};
 use crate::natural;
+use crate::report;
 use crate::xen_disks::{self, XenDisks, XenDisksError};
 
 /// Images that were opened before the daemon entered its sandbox, where it may not open them, by
@@ -98,12 +100,14 @@ impl DiskStarter {
             return Err(error.into());
         }
         crate::backend::create_directory(&spec.socket)?;
+        let disk = Disk::new(image, &spec.serial);
+        disk.set_limits(spec.settings.limits.rates());
         let config = DiskConfig {
             name: spec.name.clone(),
             socket: spec.socket.clone(),
             permissions: spec.permissions,
             queues: spec.queues,
-            disk: Arc::new(Disk::new(image, &spec.serial)),
+            disk: Arc::new(disk),
             policy: spec.policy,
         };
         Ok(DiskPort::start(Arc::clone(disks), config)?)
@@ -117,6 +121,20 @@ struct Entry {
     spec: Arc<DiskSpec>,
     /// The disk in service, or why it is not. A missing one is tried again.
     port: Result<DiskPort, DiskError>,
+}
+
+impl Entry {
+    /// Changes the settings of the disk.
+    fn apply(&mut self, settings: DiskSettings) {
+        if settings == self.spec.settings {
+            return;
+        }
+        self.spec = Arc::new(DiskSpec { settings, ..DiskSpec::clone(&self.spec) });
+        info!(disk = %self.spec.name, "changed");
+        if let Ok(port) = &self.port {
+            port.set_limits(self.spec.settings.limits.rates());
+        }
+    }
 }
 
 /// The disks of a daemon.
@@ -223,6 +241,18 @@ impl Disks {
         Ok(())
     }
 
+    /// Changes settings of a disk: the keys and values of a `disk.set` request.
+    ///
+    /// # Errors
+    /// Lines for people, when there is no such disk, or something is wrong with a value. Then
+    /// nothing has changed.
+    pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Result<(), String> {
+        let entry = self.disks.get_mut(name).ok_or_else(|| unknown(name))?;
+        let settings = entry.spec.settings.changed(object).map_err(|errors| errors.to_string())?;
+        entry.apply(settings);
+        Ok(())
+    }
+
     /// The descriptions of the disks that could not be started, to be started while the disks are
     /// not locked; the outcome goes to [`Disks::started`].
     pub fn not_in_service(&self) -> Vec<Arc<DiskSpec>> {
@@ -267,6 +297,7 @@ impl Disks {
             read_only: spec.read_only,
             serial: spec.serial.clone(),
             queues_offered: spec.queues,
+            limits: report::disk_limits(spec.settings.limits.rates()),
             total: DiskCounts::from(&QueueCounters::default()),
             ..DiskReport::default()
         };

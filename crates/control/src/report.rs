@@ -27,7 +27,7 @@ use crate::vif::Vif;
 
 mod limits;
 
-pub use limits::limits;
+pub use limits::{disk_limits, limits};
 use limits::{texts, vif_limits};
 
 /// Gaps from here on are not told apart, in nanoseconds.

@@ -302,6 +302,9 @@ impl Handler for DaemonState {
             Request::DiskResize { name, bytes } => {
                 self.disks.lock().resize(&name, bytes).map(|()| Reply::Done)
             }
+            Request::DiskSet { name, set } => {
+                self.disks.lock().set(&name, &set).map(|()| Reply::Done)
+            }
             Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Reload),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),

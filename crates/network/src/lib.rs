@@ -56,9 +56,8 @@ mod slots;
 mod software_offload;
 pub mod stage_profiler;
 pub mod step;
-pub mod token_bucket;
 pub mod topology;
 mod unsignalled;
 pub mod wait;
 
-pub use runtime::{balance, coalescing, poll};
+pub use runtime::{balance, coalescing, poll, token_bucket};

@@ -135,7 +135,7 @@ impl Load {
     fn in_units(self, unit: Unit) -> u64 {
         match unit {
             Unit::Bytes => self.bytes,
-            Unit::Frames => self.frames,
+            Unit::Items => self.frames,
         }
     }
 }
@@ -245,12 +245,12 @@ mod tests {
         assert_eq!(limits(&[]).take(now, &burst), 3);
         assert_eq!(limits(&[(Unit::Bytes, 300)]).take(now, &burst), 3);
         assert_eq!(limits(&[(Unit::Bytes, 299)]).take(now, &burst), 2);
-        assert_eq!(limits(&[(Unit::Bytes, 500), (Unit::Frames, 1)]).take(now, &burst), 1);
+        assert_eq!(limits(&[(Unit::Bytes, 500), (Unit::Items, 1)]).take(now, &burst), 1);
         assert_eq!(limits(&[(Unit::Bytes, 50)]).take(now, &burst), 1, "too big, so alone");
-        let both = limits(&[(Unit::Bytes, 500), (Unit::Frames, 1)]);
+        let both = limits(&[(Unit::Bytes, 500), (Unit::Items, 1)]);
         assert_eq!(both.take(now, &burst), 1);
         assert_eq!(both.0[0].room(now), 400, "what the other limit refused was given back");
-        let limits = limits(&[(Unit::Bytes, 250), (Unit::Frames, 10)]);
+        let limits = limits(&[(Unit::Bytes, 250), (Unit::Items, 10)]);
         assert_eq!((limits.take(now, &burst), limits.take(now, &burst)), (2, 0));
         assert_eq!(limits.exhausted_until(now), None, "there is room for something shorter");
         assert_eq!(limits.ready_at(now, &burst[0]), now + Duration::from_millis(50));
@@ -273,10 +273,7 @@ mod tests {
     fn a_cell_without_restrictions_is_empty() {
         let cell = RestrictionsCell::new(Restrictions::default());
         assert!(cell.get().is_none());
-        cell.set(Restrictions {
-            transmit: limits(&[(Unit::Frames, 1)]),
-            ..Restrictions::default()
-        });
+        cell.set(Restrictions { transmit: limits(&[(Unit::Items, 1)]), ..Restrictions::default() });
         assert!(cell.get().is_some());
     }
 }

@@ -79,7 +79,7 @@ impl Site {
 #[test]
 fn a_sender_over_its_rate_waits_and_loses_nothing() {
     for workers in [1, 2] {
-        for bucket in [bucket(Unit::Bytes, 4500), bucket(Unit::Frames, 4)] {
+        for bucket in [bucket(Unit::Bytes, 4500), bucket(Unit::Items, 4)] {
             let site = Site::new(workers);
             site.fabric.set_restrictions(site.ports[0], transmit(vec![bucket]));
             site.send(20);
@@ -98,9 +98,9 @@ fn a_sender_over_its_rate_waits_and_loses_nothing() {
 #[test]
 fn ports_that_share_a_budget_share_its_rate() {
     let site = Site::new(1);
-    let budget = bucket(Unit::Frames, 6);
+    let budget = bucket(Unit::Items, 6);
     for port in [0, 2] {
-        let restrictions = transmit(vec![Arc::clone(&budget), bucket(Unit::Frames, 100)]);
+        let restrictions = transmit(vec![Arc::clone(&budget), bucket(Unit::Items, 100)]);
         site.fabric.set_restrictions(site.ports[port], restrictions);
     }
     site.send(4);

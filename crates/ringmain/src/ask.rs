@@ -81,6 +81,9 @@ pub fn disk(control: &Path, command: Disk) -> Result<(), Failure> {
             Request::DiskAdd { disk: DiskSpec::from_flags(&add.flags())?.to_request() }
         }
         Disk::Remove { name } => Request::DiskRemove { name },
+        Disk::Set { name, changes } => {
+            Request::DiskSet { name, set: config::disk_changes(&changes)? }
+        }
         Disk::Resize { name, size: bytes } => Request::DiskResize { name, bytes },
         Disk::List(format) => {
             let disks = expect!(client.ask(&Request::DiskList)?, Reply::Disks);

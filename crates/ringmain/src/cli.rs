@@ -71,7 +71,7 @@ pub enum Command {
     /// Add, change, remove and show budgets: rates that several ports share
     #[command(subcommand)]
     Budget(Budget),
-    /// Add, remove, resize and show disks of the running daemon
+    /// Add, change, remove and show disks of the running daemon
     #[command(subcommand)]
     Disk(Disk),
     /// Show the counters of the running daemon

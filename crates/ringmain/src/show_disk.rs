@@ -1,6 +1,7 @@
 //! Reports of disks, for people.
 
-use control::api::{DiskCounts, DiskReport};
+use control::api::{DiskCounts, DiskLimitsReport, DiskReport};
+use control::config::{BurstBytes, ByteRate, Requests};
 
 use crate::table::Table;
 
@@ -63,6 +64,10 @@ pub fn disk(disk: &DiskReport) -> String {
         };
         lines.push(("write cache", word.to_owned()));
     }
+    lines.extend(limits(&disk.limits).map(|limits| ("limits", limits)));
+    if disk.total.limited > 0 {
+        lines.push(("limited", format!("requests waited {} times", disk.total.limited)));
+    }
     if !disk.serial.is_empty() {
         lines.push(("serial", disk.serial.clone()));
     }
@@ -77,6 +82,21 @@ pub fn disk(disk: &DiskReport) -> String {
         text.push_str(&counters);
     }
     text + &errors(std::slice::from_ref(disk))
+}
+
+/// The limits, as `20k requests/s (burst 200), 200MB/s (burst 2MB)`, if there are any.
+fn limits(limits: &DiskLimitsReport) -> Option<String> {
+    let burst = |burst: Option<String>| burst.map_or(String::new(), |it| format!(" (burst {it})"));
+    let requests = limits.requests_per_second.map(|rate| {
+        let requests = limits.burst_requests.map(|requests| Requests(requests).to_string());
+        format!("{} requests/s{}", Requests(rate), burst(requests))
+    });
+    let bytes = limits.bytes_per_second.map(|rate| {
+        let bytes = limits.burst_bytes.map(|bytes| BurstBytes(bytes).to_string());
+        format!("{}/s{}", ByteRate(rate), burst(bytes))
+    });
+    let all: Vec<String> = requests.into_iter().chain(bytes).collect();
+    (!all.is_empty()).then(|| all.join(", "))
 }
 
 /// A line for each queue, and a sum for disks with several; nothing if there are none.
@@ -159,6 +179,7 @@ mod tests {
     fn a_disk_is_shown_with_its_queues_and_errors() {
         let counts = DiskCounts {
             reads: 5,
+            limited: 3,
             errors: [("no_space".to_owned(), 2), ("io".to_owned(), 0)].into(),
             ..DiskCounts::default()
         };
@@ -169,10 +190,19 @@ mod tests {
             total: counts.clone(),
             queues: vec![DiskQueueReport { index: 0, worker: Some(1), counts }],
             queues_offered: 16,
+            limits: DiskLimitsReport {
+                requests_per_second: Some(20_000),
+                burst_requests: Some(200),
+                bytes_per_second: Some(200_000_000),
+                burst_bytes: Some(2 << 20),
+            },
             ..DiskReport::default()
         };
         let text = disk(&report);
         assert!(text.contains("size         1536 MiB, blocks of 512 bytes\n"), "{text}");
+        assert!(text.contains("requests waited 3 times"), "{text}");
+        let limits = "limits       20k requests/s (burst 200), 200MB/s (burst 2MiB)\n";
+        assert!(text.contains(limits), "{text}");
         assert!(text.contains("no_space") && !text.contains("\na     io"), "{text}");
         assert!(disks(&[report]).contains("1/16"));
         assert_eq!(length(1000), "1000 bytes");

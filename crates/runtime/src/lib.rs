@@ -45,6 +45,7 @@ mod sleep;
 mod sleeper;
 pub mod slow_signals;
 pub mod time_share;
+pub mod token_bucket;
 pub mod watcher;
 mod worker;
 

@@ -90,6 +90,8 @@ pub struct QueueCounters {
     pub kicks: Counter,
     /// Steps of requests that passed through the host's page cache.
     pub buffered: Counter,
+    /// Times that the queue began to wait because the disk's limits were used up.
+    pub limited: Counter,
     errors: [Counter; REASONS],
 }
 

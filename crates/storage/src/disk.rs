@@ -8,6 +8,7 @@ use runtime::SlowSignals;
 
 use crate::command::{Bounds, SERIAL};
 use crate::image::Image;
+use crate::limits::{DiskRates, LimitsCell};
 
 /// State that all queues of a disk share.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct Disk {
     write_through: AtomicBool,
     /// The interrupts of the disk's queues that took long.
     pub(crate) slow_signals: SlowSignals,
+    pub(crate) limits: LimitsCell,
 }
 
 impl Disk {
@@ -31,6 +33,7 @@ impl Disk {
             serial: padded,
             write_through: AtomicBool::new(true),
             slow_signals: SlowSignals::default(),
+            limits: LimitsCell::default(),
         }
     }
 
@@ -57,6 +60,12 @@ impl Disk {
     pub fn set_write_through(&self, on: bool) -> io::Result<()> {
         let was = self.write_through.swap(on, Ordering::AcqRel);
         if on && !was && !self.image.is_read_only() { self.image.sync() } else { Ok(()) }
+    }
+
+    /// Sets the limits of the disk. Workers that serve the disk already follow when
+    /// [`Disks::follow_limits`](crate::Disks::follow_limits) says so.
+    pub fn set_limits(&self, rates: DiskRates) {
+        self.limits.set(rates);
     }
 
     /// The bounds that requests must keep.

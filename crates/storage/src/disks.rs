@@ -131,6 +131,12 @@ impl Disks {
         Some(attachment.queue)
     }
 
+    /// Limits of disks have changed: returns when all workers go by the present ones.
+    pub fn follow_limits(&self) {
+        let version = self.workers.publish(());
+        self.workers.await_version(version);
+    }
+
     /// Counters of a disk, by queue index, and the worker that has the queue.
     pub fn counters(&self, id: DiskId) -> Vec<(Arc<QueueCounters>, Option<usize>)> {
         let state = self.state.lock();

@@ -29,6 +29,7 @@ pub mod disks;
 pub mod engine;
 pub mod image;
 mod image_lock;
+pub mod limits;
 pub mod pipeline;
 pub mod queue;
 #[allow(unsafe_code, reason = "keeps a piece of a buffer")]

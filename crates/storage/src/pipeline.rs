@@ -6,7 +6,8 @@
 //!
 //! A hostile guest can publish whatever it likes: a request's header is copied once and only the
 //! copy is looked at, a queue has a bounded number of requests with the kernel, and what its
-//! requests cost is charged to it.
+//! requests cost is charged to it. Where the disk is limited, a queue waits before it fetches
+//! ([`limits`](crate::limits)).
 
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use slab::Slab;
 use crate::command::{self, BlockStatus, Command, HEADER, RANGE, Refusal};
 use crate::count::ErrorReason;
 use crate::engine::{Engine, Finished};
+use crate::limits;
 use crate::queue::QueueError;
 use crate::request::{Operation, Request};
 use crate::slot::Slot;
@@ -83,6 +85,9 @@ impl BlockPipeline {
         let room = slot.room() as u64;
         let mut served = Served { cost: std::mem::take(&mut slot.debt), ..Served::default() };
         while served.units < room && served.cost < quantum {
+            if self.slots.get_mut(at).is_none_or(|slot| slot.is_limited(self.now)) {
+                break;
+            }
             let mut request = self.pool.pop().unwrap_or_default();
             match self.fetch(at, &mut request) {
                 Ok(true) => {
@@ -133,6 +138,10 @@ impl BlockPipeline {
                 Next::Failed(refusal.status(), refusal.into())
             }
         };
+        if let Some(limits) = &slot.limits {
+            let bytes = if matches!(next, Next::Submit) { limits::bytes(&request) } else { 0 };
+            limits.pay(self.now, bytes);
+        }
         match next {
             Next::Submit => {
                 let direct =

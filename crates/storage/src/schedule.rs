@@ -56,7 +56,10 @@ impl Pipeline for BlockPipeline {
         Some(Box::new(slot.on))
     }
 
-    fn follow(&mut self, (): &()) {}
+    /// Limits of disks may have changed.
+    fn follow(&mut self, (): &()) {
+        self.slots.iter_mut().for_each(|(_, slot)| slot.follow_limits());
+    }
 
     fn request(&mut self, (): ()) {}
 

@@ -11,6 +11,7 @@ use runtime::{Blocked, QueueId, Status};
 
 use crate::count::{ErrorReason, QueueCounters};
 use crate::disk::Disk;
+use crate::limits::Limits;
 use crate::queue::{QueueError, RequestQueue};
 
 /// Requests of one queue that are with the kernel at a time. More stay in the guest's ring.
@@ -49,11 +50,24 @@ pub(crate) struct Slot {
     pub debt: u64,
     /// The queue is about to leave its worker.
     pub leaving: bool,
+    /// What the disk is limited to.
+    pub limits: Option<Arc<Limits>>,
+    /// The limits are used up until then.
+    limited_until: Option<Instant>,
 }
 
 impl Slot {
     pub fn new(on: Attachment) -> Slot {
-        Slot { on, in_flight: 0, dirty: false, debt: 0, leaving: false }
+        let limits = on.disk.limits.get();
+        Slot {
+            on,
+            in_flight: 0,
+            dirty: false,
+            debt: 0,
+            leaving: false,
+            limits,
+            limited_until: None,
+        }
     }
 
     /// How many requests may be fetched now.
@@ -62,6 +76,26 @@ impl Slot {
             true => 0,
             false => MOST_IN_FLIGHT.saturating_sub(self.in_flight),
         }
+    }
+
+    /// Takes over what the disk is limited to now. A wait that came of other limits is over.
+    pub fn follow_limits(&mut self) {
+        self.limits = self.on.disk.limits.get();
+        self.limited_until = None;
+    }
+
+    /// Whether the disk may do nothing at `now`: then the queue waits.
+    pub fn is_limited(&mut self, now: Instant) -> bool {
+        let Some(limits) = &self.limits else { return false };
+        if self.limited_until.is_some_and(|until| now < until) {
+            return true;
+        }
+        let was_limited = self.limited_until.is_some();
+        self.limited_until = limits.exhausted_until(now);
+        if self.limited_until.is_some() && !was_limited {
+            self.on.counters.limited.add(1);
+        }
+        self.limited_until.is_some()
     }
 
     /// The peer broke the protocol: the queue is not called any more, and its disk is told.
@@ -129,6 +163,9 @@ impl Slot {
             0 if self.in_flight > 0 => Status::Blocked(Blocked::default()),
             _ if self.in_flight > 0 && self.on.queue.is_full() => {
                 Status::Blocked(Blocked::default())
+            }
+            _ if self.limited_until.is_some() => {
+                Status::Blocked(Blocked { room: None, until: self.limited_until })
             }
             _ => Status::Idle,
         }

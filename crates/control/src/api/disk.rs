@@ -49,10 +49,25 @@ pub struct DiskReport {
     pub features: Vec<String>,
     /// Queues that the disk offers.
     pub queues_offered: u16,
+    /// What the disk may do, with the bursts that hold where none are set.
+    pub limits: DiskLimitsReport,
     /// Sum over all queues.
     pub total: DiskCounts,
     /// Queues that were in use since the disk was added.
     pub queues: Vec<DiskQueueReport>,
+}
+
+/// The limits of a disk; null: no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct DiskLimitsReport {
+    /// Requests per second.
+    pub requests_per_second: Option<u64>,
+    /// Requests that may begin at once after a pause.
+    pub burst_requests: Option<u64>,
+    /// Bytes per second.
+    pub bytes_per_second: Option<u64>,
+    /// Bytes that may be moved at once after a pause.
+    pub burst_bytes: Option<u64>,
 }
 
 /// One queue of a disk.
@@ -127,6 +142,8 @@ counts! {
     kicks,
     /// Requests that began in the host's page cache.
     buffered,
+    /// Times that the queue began to wait because the disk's limits were used up.
+    limited,
 }
 
 impl DiskCounts {

@@ -20,7 +20,7 @@ pub struct Frames(pub u64);
 pub struct BurstBytes(pub u64);
 
 /// A unit, and what it stands for.
-type Unit = (&'static str, u64);
+pub(super) type Unit = (&'static str, u64);
 
 /// The units of bit rates, the largest last.
 const BIT_RATES: &[Unit] = &[
@@ -30,12 +30,13 @@ const BIT_RATES: &[Unit] = &[
     ("Gbit", 1_000_000_000),
     ("Tbit", 1_000_000_000_000),
 ];
-/// The units of frames.
-const FRAMES: &[Unit] = &[("", 1), ("k", 1_000), ("M", 1_000_000)];
+/// The units of frames and requests.
+pub(super) const COUNTS: &[Unit] = &[("", 1), ("k", 1_000), ("M", 1_000_000)];
 /// The decimal units of bytes.
-const BYTES: &[Unit] = &[("B", 1), ("kB", 1_000), ("MB", 1_000_000)];
+pub(super) const BYTES: &[Unit] =
+    &[("B", 1), ("kB", 1_000), ("MB", 1_000_000), ("GB", 1_000_000_000)];
 /// The binary units of bytes.
-const BINARY_BYTES: &[Unit] = &[("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+pub(super) const BINARY_BYTES: &[Unit] = &[("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
 
 impl BitRate {
     const RANGE: RangeInclusive<u64> = 1_000..=1_000_000_000_000;
@@ -62,7 +63,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
 }
 
 /// So many times `unit`. `None`: it is no whole number, or too large.
-fn scaled(number: &str, unit: u64) -> Option<u64> {
+pub(super) fn scaled(number: &str, unit: u64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let part = part.trim_end_matches('0');
     let digits: u128 = format!("{whole}{part}").parse().ok()?;
@@ -72,7 +73,7 @@ fn scaled(number: &str, unit: u64) -> Option<u64> {
 
 /// Reads a number with one of these units. A unit that is none of them is given to `other`, which
 /// says what is wrong.
-fn read(
+pub(super) fn read(
     text: &str,
     units: &[&[Unit]],
     range: RangeInclusive<u64>,
@@ -90,7 +91,7 @@ fn read(
 }
 
 /// The number in the largest unit that leaves at most three digits behind the point.
-fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[Unit]) -> fmt::Result {
+pub(super) fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[Unit]) -> fmt::Result {
     let fits =
         |(_, factor): &&Unit| value >= *factor && value.is_multiple_of((factor / 1000).max(1));
     let (name, factor) = units.iter().rev().find(fits).copied().unwrap_or(("", 1));
@@ -164,13 +165,13 @@ impl FromText for Frames {
             let right = other(number, unit)?;
             Some(format!("{VALUE} has an unknown unit; write {right:?}"))
         };
-        read(text, &[FRAMES], Self::RANGE, &Self::right(), other).map(Frames)
+        read(text, &[COUNTS], Self::RANGE, &Self::right(), other).map(Frames)
     }
 }
 
 impl fmt::Display for Frames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write(f, self.0, FRAMES)
+        write(f, self.0, COUNTS)
     }
 }
 
@@ -206,12 +207,17 @@ fn not_bytes(number: &str, unit: &str) -> Option<String> {
 
 impl fmt::Display for BurstBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_binary = self.0 >= 1024 && self.0.is_multiple_of(1024);
-        let binary = BINARY_BYTES.iter().rev().find(|(_, factor)| self.0.is_multiple_of(*factor));
-        match binary.filter(|_| is_binary) {
-            Some((name, factor)) => f.pad(&format!("{}{name}", self.0 / factor)),
-            None => write(f, self.0, BYTES),
-        }
+        write_bytes(f, self.0)
+    }
+}
+
+/// The number in the largest binary unit that divides it, or else in a decimal one.
+pub(super) fn write_bytes(f: &mut fmt::Formatter<'_>, value: u64) -> fmt::Result {
+    let is_binary = value >= 1024 && value.is_multiple_of(1024);
+    let binary = BINARY_BYTES.iter().rev().find(|(_, factor)| value.is_multiple_of(*factor));
+    match binary.filter(|_| is_binary) {
+        Some((name, factor)) => f.pad(&format!("{}{name}", value / factor)),
+        None => write(f, value, BYTES),
     }
 }
 

@@ -1,15 +1,16 @@
-//! Changes of ports and budgets in service: as words of a command, and as requests on the control
+//! Changes of ports, budgets and disks in service: as words of a command, and as requests on the control
 //! socket.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
+use super::disk_settings::DiskSettings;
 use super::error::{ConfigError, ConfigErrors};
 use super::key_table::KeyTable;
 use super::port_reader::misplaced;
 use super::port_settings::PortSettings;
 use super::rates::RateLimits;
-use super::setting_keys::{Key, Settings, apply, budget_keys, port_keys, take_cleared};
+use super::setting_keys::{Key, Settings, apply, budget_keys, disk_keys, port_keys, take_cleared};
 use super::source::Source;
 use super::value::{Table, TableName};
 use crate::kind::Kind;
@@ -32,6 +33,14 @@ pub fn port_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors>
 /// All that is wrong with them.
 pub fn budget_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors> {
     read_words(&budget_keys(), words)
+}
+
+/// Reads the words of `ringmain disk set`. Returns the object of a `disk.set` request.
+///
+/// # Errors
+/// All that is wrong with them.
+pub fn disk_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors> {
+    read_words(&disk_keys(), words)
 }
 
 impl PortSettings {
@@ -69,6 +78,16 @@ impl RateLimits {
     }
 }
 
+impl DiskSettings {
+    /// These settings with the changes of a `disk.set` request.
+    ///
+    /// # Errors
+    /// All that is wrong with it. Then nothing is to be changed.
+    pub fn changed(&self, object: &Map<String, Json>) -> Result<DiskSettings, ConfigErrors> {
+        changed(&disk_keys(), self, object, None)
+    }
+}
+
 fn changed<T, S: Settings>(
     keys: &[Key<T, S>],
     current: &S,
@@ -82,18 +101,20 @@ where
     let mut object: Map<String, Json> = entries.collect();
     let (mut settings, fixed) = (current.clone(), take_fixed(keys, &mut object));
     take_cleared(keys, &mut object).into_iter().for_each(|clear| clear(&mut settings));
-    settings.limits_mut().drop_bursts();
+    settings.drop_bursts();
     let source = Source::request(&object);
     let (Table(mut table), mut problems) = source.read::<Table<T>>();
     for key in fixed {
-        problems.add("", &key, &(0..0), FIXED);
+        problems.add("", &key, &(0..0), fixed_problem(S::NOUN));
     }
     apply(keys, (&mut table, ""), &mut settings, budgets, &mut problems);
     problems.finish(Some(settings))
 }
 
 /// Why a key cannot be changed.
-const FIXED: &str = "this cannot change in service; remove the port, and add it anew";
+fn fixed_problem(noun: &str) -> String {
+    format!("this cannot change in service; remove the {noun}, and add it anew")
+}
 
 /// Takes out keys that are known but cannot change.
 fn take_fixed<T: KeyTable, S>(keys: &[Key<T, S>], object: &mut Map<String, Json>) -> Vec<String> {
@@ -105,6 +126,7 @@ fn take_fixed<T: KeyTable, S>(keys: &[Key<T, S>], object: &mut Map<String, Json>
 /// Reads words of the form `KEY=VALUE`, and checks the values.
 fn read_words<T, S>(keys: &[Key<T, S>], words: &[String]) -> Result<Map<String, Json>, ConfigErrors>
 where
+    S: Settings,
     T: DeserializeOwned + Default + TableName + KeyTable,
 {
     let mut object = Map::new();
@@ -115,7 +137,7 @@ where
         };
         let (key, value) = word
             .split_once('=')
-            .ok_or_else(|| wrong("give a key and a value, like tx-rate=100Mbit or tx-rate=none"))?;
+            .ok_or_else(|| wrong(&format!("give a key and a value, like {}", S::EXAMPLE)))?;
         let value = match value {
             NONE => Json::Null,
             list if key == "addresses" => list.split(',').collect(),
@@ -132,7 +154,7 @@ where
     let source = Source::words(&given);
     let (_, mut problems) = source.read::<Table<T>>();
     for key in fixed {
-        problems.add("", &key, &(0..0), FIXED);
+        problems.add("", &key, &(0..0), fixed_problem(S::NOUN));
     }
     let snake = object.into_iter().map(|(key, value)| (key.replace('-', "_"), value));
     problems.finish(Some(snake.collect()))

@@ -7,6 +7,10 @@ use serde_json::{Map, Value as Json, json};
 use storage::image::{Direct, ImageOptions};
 use unix_socket::Permissions;
 
+use super::disk_settings::DiskSettings;
+use super::request::changed_keys;
+use super::setting_keys::disk_settings;
+
 /// Queues that a disk offers unless the configuration says otherwise: QEMU has as many as the guest
 /// has vCPUs, and refuses a disk with fewer.
 pub const DISK_QUEUES: u16 = 16;
@@ -53,6 +57,8 @@ pub struct DiskSpec {
     pub serial: String,
     /// How workers wait for requests; `None`: as for others.
     pub policy: Option<PollingPolicy>,
+    /// What can change in service.
+    pub settings: DiskSettings,
 }
 
 /// The words for how the page cache is used.
@@ -86,6 +92,13 @@ impl DiskSpec {
             "polling": self.policy.map(|policy| policy.to_string()),
         });
         let Json::Object(all) = all else { return Map::new() };
-        all.into_iter().filter(|(_, value)| !value.is_null()).collect()
+        let settings = disk_settings(&self.settings).into_iter();
+        let settings = settings.map(|(key, value)| (key.replace('-', "_"), value));
+        all.into_iter().chain(settings).filter(|(_, value)| !value.is_null()).collect()
+    }
+
+    /// The keys that `other` has with another value, or only one of both has, in snake case.
+    pub fn changed_keys(&self, other: &DiskSpec) -> Vec<String> {
+        changed_keys(&self.to_request(), &other.to_request())
     }
 }

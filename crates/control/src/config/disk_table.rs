@@ -4,38 +4,46 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use network::poll::PollingPolicy;
-use serde::Deserialize;
 use serde_json::{Map, Value as Json};
 use storage::image::Direct;
 use toml::Spanned;
 
 use super::access::{SocketGroup, SocketMode, SocketOwner, permissions};
+use super::amount::BurstBytes;
 use super::disk::{DIRECT_WORDS, DISK_QUEUES, DiskKind, DiskSpec};
+use super::disk_amount::{ByteRate, Requests};
+use super::disk_settings::DiskSettings;
 use super::error::ConfigErrors;
+use super::key_table::{KeyTable, key_table};
 use super::port_reader::Place;
 use super::port_table::{Name, Queues, Socket};
+use super::setting_keys::{apply, disk_keys};
 use super::source::{Problems, Source, VALUE};
-use super::value::{FromText, Number, Table, TableName, Text};
+use super::value::{Amount, FromText, Number, Table, TableName, Text};
 use super::xen_disks::XenDisksSpec;
 
-/// A `[[disk]]` table.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub(in crate::config) struct DiskTable {
-    name: Option<Spanned<Text<Name>>>,
-    kind: Option<Spanned<Text<DiskKind>>>,
-    socket: Option<Spanned<Text<Socket>>>,
-    socket_mode: Option<Text<SocketMode>>,
-    socket_owner: Option<Text<SocketOwner>>,
-    socket_group: Option<Text<SocketGroup>>,
-    image: Option<Spanned<Text<ImagePath>>>,
-    format: Option<Text<Raw>>,
-    queues: Option<Number<Queues>>,
-    read_only: Option<bool>,
-    direct: Option<Text<Direct>>,
-    serial: Option<Text<Serial>>,
-    polling: Option<Text<PollingPolicy>>,
-    images: Option<Spanned<Vec<Text<ImageFolder>>>>,
+key_table! {
+    /// A `[[disk]]` table.
+    DiskTable {
+        "name" name: Text<Name>,
+        "kind" kind: Text<DiskKind>,
+        "socket" socket: Text<Socket>,
+        "socket-mode" socket_mode: Text<SocketMode>,
+        "socket-owner" socket_owner: Text<SocketOwner>,
+        "socket-group" socket_group: Text<SocketGroup>,
+        "image" image: Text<ImagePath>,
+        "format" format: Text<Raw>,
+        "queues" queues: Number<Queues>,
+        "read-only" read_only: bool,
+        "direct" direct: Text<Direct>,
+        "serial" serial: Text<Serial>,
+        "polling" polling: Text<PollingPolicy>,
+        "images" images: Vec<Text<ImageFolder>>,
+        "iops" iops: Amount<Requests>,
+        "iops-burst" iops_burst: Amount<Requests>,
+        "bandwidth" bandwidth: Amount<ByteRate>,
+        "bandwidth-burst" bandwidth_burst: Amount<BurstBytes>,
+    }
 }
 
 impl TableName for DiskTable {
@@ -55,7 +63,7 @@ impl FromText for DiskKind {
 
 /// A folder of images.
 #[derive(Clone, Debug)]
-struct ImageFolder(PathBuf);
+pub(in crate::config) struct ImageFolder(PathBuf);
 
 impl FromText for ImageFolder {
     fn right() -> String {
@@ -75,7 +83,7 @@ impl FromText for ImageFolder {
 
 /// The one format of images.
 #[derive(Clone, Copy, Debug)]
-struct Raw;
+pub(in crate::config) struct Raw;
 
 impl FromText for Raw {
     fn right() -> String {
@@ -90,7 +98,7 @@ impl FromText for Raw {
 
 /// The path of an image.
 #[derive(Clone, Debug)]
-struct ImagePath(PathBuf);
+pub(in crate::config) struct ImagePath(PathBuf);
 
 impl FromText for ImagePath {
     fn right() -> String {
@@ -120,7 +128,7 @@ impl FromText for Direct {
 
 /// A serial number.
 #[derive(Clone, Debug)]
-struct Serial(String);
+pub(in crate::config) struct Serial(String);
 
 impl FromText for Serial {
     fn right() -> String {
@@ -197,9 +205,12 @@ impl Reader<'_, '_> {
     fn disk(
         &mut self,
         name: Option<(Name, Range<usize>)>,
-        table: DiskTable,
+        mut table: DiskTable,
         taken: &Taken<'_>,
     ) -> Option<DiskSpec> {
+        let mut settings = DiskSettings::default();
+        let path = self.place.path;
+        apply(&disk_keys(), (&mut table, path), &mut settings, None, self.problems);
         if let Some(images) = &table.images {
             let problem = "a disk of kind \"vhost-user\" has one image; give image instead";
             self.add("images", &images.span(), problem);
@@ -217,21 +228,20 @@ impl Reader<'_, '_> {
         }
         let (Name(name), _) = name?;
         Some(DiskSpec {
-            serial: table
-                .serial
-                .map_or_else(|| name.chars().take(20).collect(), |Text(serial)| serial.0),
+            serial: inner(table.serial).map_or_else(|| name.chars().take(20).collect(), |it| it.0),
             name,
             socket: socket?.0.0,
             permissions: permissions(
-                table.socket_mode.map(|Text(mode)| mode),
-                table.socket_owner.map(|Text(owner)| owner),
-                table.socket_group.map(|Text(group)| group),
+                inner(table.socket_mode),
+                inner(table.socket_owner),
+                inner(table.socket_group),
             ),
             image: image?.0.0,
-            queues: table.queues.map_or(DISK_QUEUES, |queues| queues.0),
-            read_only: table.read_only.unwrap_or(false),
-            direct: table.direct.map_or(Direct::Auto, |Text(direct)| direct),
-            policy: table.polling.map(|Text(policy)| policy),
+            queues: table.queues.map_or(DISK_QUEUES, |queues| queues.into_inner().0),
+            read_only: table.read_only.is_some_and(Spanned::into_inner),
+            direct: inner(table.direct).unwrap_or_default(),
+            policy: inner(table.polling),
+            settings,
         })
     }
 
@@ -253,6 +263,11 @@ impl Reader<'_, '_> {
         for (key, _) in misplaced.into_iter().filter(|(_, given)| *given) {
             let problem = "the toolstack says that of each disk of kind \"xen\"; leave it out";
             self.add(key, &(self.place.at..self.place.at), problem);
+        }
+        let limits = disk_keys().into_iter().map(|key| key.name);
+        let given = table.given();
+        for (key, span) in limits.filter_map(|key| given.iter().find(|(name, _)| *name == key)) {
+            self.add(key, span, "disks of kind \"xen\" have no limits yet; leave it out");
         }
         let Some(images) = table.images else {
             self.problems.add_missing(
@@ -277,9 +292,9 @@ impl Reader<'_, '_> {
         Some(XenDisksSpec {
             name,
             folders,
-            queues: table.queues.map(|queues| queues.0),
-            direct: table.direct.map_or(Direct::Auto, |Text(direct)| direct),
-            policy: table.polling.map(|Text(policy)| policy),
+            queues: table.queues.map(|queues| queues.into_inner().0),
+            direct: inner(table.direct).unwrap_or_default(),
+            policy: inner(table.polling),
         })
     }
 
@@ -296,6 +311,11 @@ impl Reader<'_, '_> {
         let span = given.span();
         Some((given.into_inner().0, span))
     }
+}
+
+/// What was given, without its place.
+fn inner<T>(given: Option<Spanned<Text<T>>>) -> Option<T> {
+    given.map(|given| given.into_inner().0)
 }
 
 impl DiskSpec {
@@ -343,8 +363,10 @@ fn read_source(source: &Source, taken: &Taken<'_>) -> Result<DiskSpec, ConfigErr
 
 #[cfg(test)]
 mod tests {
+    use network::token_bucket::Rate;
+
     use super::*;
-    use crate::config::{Config, Host};
+    use crate::config::{Config, Host, disk_changes};
 
     const DISK: &str =
         "[[disk]]\nname = \"a\"\nkind = \"vhost-user\"\nsocket = \"/run/a\"\nimage = \"/i\"\n";
@@ -360,9 +382,13 @@ mod tests {
         assert_eq!((disk.queues, disk.read_only, disk.direct), (16, false, Direct::Auto));
         assert_eq!((disk.serial.as_str(), disk.policy), ("a", None));
         let all = "queues = 4\nread-only = true\ndirect = \"off\"\nserial = \"x y\"\n\
-                   socket-mode = \"660\"\npolling = \"eco\"\nformat = \"raw\"\n";
+                   socket-mode = \"660\"\npolling = \"eco\"\nformat = \"raw\"\n\
+                   iops = 500\nbandwidth = \"200MB\"\nbandwidth-burst = \"4MiB\"\n";
         let disk = parse_disks(&format!("{DISK}{all}")).unwrap().remove(0);
         assert_eq!((disk.queues, disk.read_only, disk.direct), (4, true, Direct::Never));
+        let rates = disk.settings.limits.rates();
+        assert_eq!(rates.requests, Some(Rate { per_second: 500, burst: 128 }));
+        assert_eq!(rates.bytes, Some(Rate { per_second: 200_000_000, burst: 4 << 20 }));
         let again = DiskSpec::from_request(&disk.to_request(), &[], Vec::new()).unwrap();
         assert_eq!(again, disk);
     }
@@ -375,6 +401,9 @@ mod tests {
             ("direct = \"maybe\"", "give \"auto\", \"on\" or \"off\""),
             ("queues = 0", "out of range"),
             ("read-only = 1", "is not a boolean"),
+            ("iops = \"20K\"", "write \"20k\""),
+            ("bandwidth = \"200Mbit\"", "write \"25MB\""),
+            ("iops-burst = 5", "disk[0].iops-burst: a burst is of a rate; give iops, too"),
             ("imgae = \"x\"", "did you mean \"image\"?"),
         ];
         for (line, want) in cases {
@@ -414,6 +443,27 @@ mod tests {
         let request = serde_json::json!({ "name": "v", "kind": "xen", "images": ["/a"] });
         let error = DiskSpec::from_request(request.as_object().unwrap(), &[], Vec::new());
         assert!(error.unwrap_err().to_string().contains("from the configuration file only"));
+    }
+
+    #[test]
+    fn changes_are_keys_that_can_change() {
+        let words = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            disk_changes(&words).map_err(|errors| errors.to_string())
+        };
+        let disk = parse_disks(&format!("{DISK}iops = \"2k\"\niops-burst = 7\n")).unwrap().remove(0);
+        let set = words(&["iops=none", "bandwidth=1.5MB", "bandwidth-burst=64KiB"]).unwrap();
+        let settings = disk.settings.changed(&set).unwrap();
+        assert_eq!(settings.limits.rates().requests, None, "with its burst");
+        let bytes = Rate { per_second: 1_500_000, burst: 65_536 };
+        assert_eq!(settings.limits.rates().bytes, Some(bytes));
+        let more = settings.changed(&words(&["iops=3"]).unwrap()).unwrap();
+        assert_eq!(more.limits.rates().bytes, Some(bytes));
+        let fixed = words(&["image=/x"]).unwrap_err();
+        assert!(fixed.contains("remove the disk, and add it anew"), "{fixed}");
+        let example = words(&["iops"]).unwrap_err();
+        assert!(example.contains("like iops=20k or iops=none"), "{example}");
+        assert!(words(&["iosp=1"]).unwrap_err().contains("did you mean \"iops\"?"));
     }
 
     #[test]

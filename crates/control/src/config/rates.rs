@@ -43,6 +43,14 @@ pub(super) struct Conflict {
     pub problem: String,
 }
 
+impl Conflict {
+    /// A burst, by its key, whose rate is not set.
+    pub(super) fn burst_alone(key: &'static str, because: &'static str) -> Conflict {
+        let problem = format!("a burst is of a rate; give {because}, too");
+        Conflict { key, because, problem }
+    }
+}
+
 impl DirectionLimits {
     /// The limit of bytes.
     pub fn bytes_rate(&self) -> Option<Rate> {
@@ -62,7 +70,7 @@ impl DirectionLimits {
     /// All limits.
     pub fn rates(&self) -> Vec<(Unit, Rate)> {
         let bytes = self.bytes_rate().map(|rate| (Unit::Bytes, rate));
-        bytes.into_iter().chain(self.frames_rate().map(|rate| (Unit::Frames, rate))).collect()
+        bytes.into_iter().chain(self.frames_rate().map(|rate| (Unit::Items, rate))).collect()
     }
 
     /// Leaves out bursts without a rate.
@@ -89,10 +97,6 @@ impl RateLimits {
             ("rx-frames-burst", "rx-frames", rx.frames_burst.is_some() && rx.frames.is_none()),
         ];
         let without = pairs.into_iter().filter(|(.., lacks)| *lacks);
-        let conflict = |(key, because, _)| {
-            let problem = format!("a burst is of a rate; give {because}, too");
-            Conflict { key, because, problem }
-        };
-        without.map(conflict).collect()
+        without.map(|(key, because, _)| Conflict::burst_alone(key, because)).collect()
     }
 }

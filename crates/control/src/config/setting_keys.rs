@@ -1,12 +1,15 @@
-//! Settings of a port or a budget that can change while it is in service: the keys of `ringmain
-//! port set` and `ringmain budget set`. A new key is a field of [`PortSettings`], a line of
-//! [`PortTable`], and an entry of [`port_keys`]; `port add`, `port set` and the configuration file
-//! take it from there. One that only some kinds of ports have is listed with them in [`Kind`](crate::kind::Kind).
+//! Settings of a port, a budget or a disk that can change while it is in service: the keys of
+//! `ringmain port set`, `ringmain budget set` and `ringmain disk set`. A new key of ports is a field of
+//! [`PortSettings`], a line of [`PortTable`], and an entry of [`port_keys`]; `port add`, `port set`
+//! and the configuration file take it from there. One that only some kinds of ports have is listed
+//! with them in [`Kind`](crate::kind::Kind). Keys of budgets and disks likewise.
 
 use serde_json::{Map, Value as Json};
 use switch::guard::MAX_PREFIXES;
 
 use super::budget_table::BudgetTable;
+use super::disk_settings::DiskSettings;
+use super::disk_table::DiskTable;
 use super::key_table::KeyTable;
 use super::memory_size::MemorySize;
 use super::port_settings::PortSettings;
@@ -71,6 +74,21 @@ pub(super) fn budget_keys() -> Vec<Key<BudgetTable, RateLimits>> {
     rate_keys!()
 }
 
+/// The keys of a disk that can change.
+pub(super) fn disk_keys() -> Vec<Key<DiskTable, DiskSettings>> {
+    vec![
+        key!("iops", iops, [limits.iops], amount, text),
+        key!("iops-burst", iops_burst, [limits.iops_burst], amount, text),
+        key!("bandwidth", bandwidth, [limits.bandwidth], amount, text),
+        key!("bandwidth-burst", bandwidth_burst, [limits.bandwidth_burst], amount, text),
+    ]
+}
+
+/// All keys and their values, as one writes them.
+pub(super) fn disk_settings(settings: &DiskSettings) -> Vec<(&'static str, Json)> {
+    disk_keys().iter().map(|key| (key.name, (key.show)(settings))).collect()
+}
+
 /// All keys and their values, as one writes them.
 pub(super) fn port_settings(settings: &PortSettings) -> Vec<(&'static str, Json)> {
     port_keys().iter().map(|key| (key.name, (key.show)(settings))).collect()
@@ -107,41 +125,54 @@ fn texts<T: ToString>(values: &[T]) -> Json {
 
 /// Settings that keys can change.
 pub(super) trait Settings: Clone {
-    /// The rates.
-    fn limits(&self) -> &RateLimits;
+    /// What has them, for errors.
+    const NOUN: &str;
+    /// How a change is written.
+    const EXAMPLE: &str;
 
-    /// The rates, to be changed.
-    fn limits_mut(&mut self) -> &mut RateLimits;
+    /// Leaves out bursts without a rate: the rate was removed.
+    fn drop_bursts(&mut self);
 
-    /// Other values that do not go together. `budgets` are those that there are, where that is
-    /// known.
-    fn conflicts(&self, budgets: Option<&[String]>) -> Vec<Conflict> {
-        let _ = budgets;
-        Vec::new()
-    }
+    /// Values that do not go together. `budgets` are those that there are, where that is known.
+    fn conflicts(&self, budgets: Option<&[String]>) -> Vec<Conflict>;
 }
 
 impl Settings for RateLimits {
-    fn limits(&self) -> &RateLimits {
-        self
+    const NOUN: &str = "budget";
+    const EXAMPLE: &str = "tx-rate=100Mbit or tx-rate=none";
+
+    fn drop_bursts(&mut self) {
+        RateLimits::drop_bursts(self);
     }
 
-    fn limits_mut(&mut self) -> &mut RateLimits {
-        self
+    fn conflicts(&self, _: Option<&[String]>) -> Vec<Conflict> {
+        RateLimits::conflicts(self)
+    }
+}
+
+impl Settings for DiskSettings {
+    const NOUN: &str = "disk";
+    const EXAMPLE: &str = "iops=20k or iops=none";
+
+    fn drop_bursts(&mut self) {
+        self.limits.drop_bursts();
+    }
+
+    fn conflicts(&self, _: Option<&[String]>) -> Vec<Conflict> {
+        self.limits.conflicts()
     }
 }
 
 impl Settings for PortSettings {
-    fn limits(&self) -> &RateLimits {
-        &self.limits
-    }
+    const NOUN: &str = "port";
+    const EXAMPLE: &str = "tx-rate=100Mbit or tx-rate=none";
 
-    fn limits_mut(&mut self) -> &mut RateLimits {
-        &mut self.limits
+    fn drop_bursts(&mut self) {
+        self.limits.drop_bursts();
     }
 
     fn conflicts(&self, budgets: Option<&[String]>) -> Vec<Conflict> {
-        let mut conflicts = Vec::new();
+        let mut conflicts = self.limits.conflicts();
         if let (Some(budget), Some(budgets)) = (&self.budget, budgets)
             && !budgets.contains(budget)
         {
@@ -171,9 +202,7 @@ pub(super) fn apply<T: KeyTable, S: Settings>(
 ) {
     let given = table.given();
     keys.iter().for_each(|key| (key.take)(table, settings));
-    let limits = settings.limits().conflicts();
-    for Conflict { key, because, problem } in limits.into_iter().chain(settings.conflicts(budgets))
-    {
+    for Conflict { key, because, problem } in settings.conflicts(budgets) {
         let span = given.iter().find(|(name, _)| *name == key).map(|(_, span)| span.clone());
         if !problems.concern(path, because) {
             problems.add(path, key, &span.unwrap_or_default(), problem);

@@ -1,8 +1,9 @@
 //! Limits of ports and budgets.
 
 use network::token_bucket::Rate;
+use storage::limits::DiskRates;
 
-use crate::api::{DirectionReport, LimitsReport};
+use crate::api::{DirectionReport, DiskLimitsReport, LimitsReport};
 use crate::config::{DirectionLimits, RateLimits};
 
 /// The limits in force, with the bursts that hold where none are set.
@@ -17,6 +18,16 @@ pub fn limits(limits: &RateLimits) -> LimitsReport {
         }
     };
     LimitsReport { tx: direction(&limits.tx), rx: direction(&limits.rx) }
+}
+
+/// The limits of a disk.
+pub fn disk_limits(DiskRates { requests, bytes }: DiskRates) -> DiskLimitsReport {
+    DiskLimitsReport {
+        requests_per_second: requests.map(|rate| rate.per_second),
+        burst_requests: requests.map(|rate| rate.burst),
+        bytes_per_second: bytes.map(|rate| rate.per_second),
+        burst_bytes: bytes.map(|rate| rate.burst),
+    }
 }
 
 /// The limits of a vif whose port has `limits`, and whose keys have a rate of sending: the stricter

@@ -16,6 +16,15 @@ pub enum Disk {
         /// Name of the disk
         name: String,
     },
+    /// Change limits of a disk in service; ports and other disks do not notice
+    Set {
+        /// Name of the disk
+        name: String,
+        /// Keys of the configuration and new values, like iops=20k bandwidth=none: iops,
+        /// iops-burst, bandwidth, bandwidth-burst
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        changes: Vec<String>,
+    },
     /// Show all disks
     List(Json),
     /// Show one disk: state, image, negotiated features, counters of each queue, errors by reason
@@ -79,6 +88,18 @@ pub struct AddDisk {
     /// workers.polling]
     #[arg(long, value_name = "WORD")]
     pub polling: Option<String>,
+    /// Requests per second, like 20k [default: no limit]
+    #[arg(long, value_name = "REQUESTS")]
+    pub iops: Option<String>,
+    /// Requests that may begin at once after a pause [default: 10 ms of --iops, at least 128]
+    #[arg(long, value_name = "REQUESTS")]
+    pub iops_burst: Option<String>,
+    /// Bytes per second, like 200MB [default: no limit]
+    #[arg(long, value_name = "BYTES")]
+    pub bandwidth: Option<String>,
+    /// Bytes that may be moved at once after a pause [default: 10 ms of --bandwidth, at least 1MiB]
+    #[arg(long, value_name = "BYTES")]
+    pub bandwidth_burst: Option<String>,
 }
 
 impl AddDisk {
@@ -98,6 +119,10 @@ impl AddDisk {
             ("direct", self.direct.map(Value::from)),
             ("serial", self.serial.map(Value::from)),
             ("polling", self.polling.map(Value::from)),
+            ("iops", self.iops.map(Value::from)),
+            ("iops-burst", self.iops_burst.map(Value::from)),
+            ("bandwidth", self.bandwidth.map(Value::from)),
+            ("bandwidth-burst", self.bandwidth_burst.map(Value::from)),
         ])
     }
 }

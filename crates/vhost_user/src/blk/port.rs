@@ -9,6 +9,7 @@ use runtime::QueueId;
 use runtime::poll::PollingPolicy;
 use storage::disks::{DiskId, DiskSpec};
 use storage::image::ImageError;
+use storage::limits::DiskRates;
 use storage::{Disk, Disks, QueueError, RequestQueue};
 use thiserror::Error;
 use unix_socket::{Permissions, SocketError};
@@ -113,6 +114,12 @@ impl DiskPort {
     /// How it is doing.
     pub fn status(&self) -> PortStatus {
         self.server.status()
+    }
+
+    /// What the disk may do. In force when this returns.
+    pub fn set_limits(&self, rates: DiskRates) {
+        self.disk.set_limits(rates);
+        self.place.disks.follow_limits();
     }
 
     /// Gives the image a new length, or takes note of the one that it has, and tells the guest.

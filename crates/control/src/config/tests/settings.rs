@@ -86,14 +86,14 @@ fn a_burst_that_nobody_set_lasts_for_10_ms_of_the_rate() {
         limits(8_000_000_000, 1_000_000).rates(),
         [
             (Unit::Bytes, Rate { per_second: 1_000_000_000, burst: 10_000_000 }),
-            (Unit::Frames, Rate { per_second: 1_000_000, burst: 10_000 }),
+            (Unit::Items, Rate { per_second: 1_000_000, burst: 10_000 }),
         ]
     );
     assert_eq!(
         limits(8000, 5).rates(),
         [
             (Unit::Bytes, Rate { per_second: 1000, burst: 131_072 }),
-            (Unit::Frames, Rate { per_second: 5, burst: 128 }),
+            (Unit::Items, Rate { per_second: 5, burst: 128 }),
         ],
         "no less than two of the longest frames"
     );

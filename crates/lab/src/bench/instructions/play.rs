@@ -101,7 +101,7 @@ pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
 fn restrictions(restriction: Restriction) -> Restrictions {
     const RATES: [(Unit, Rate); 2] = [
         (Unit::Bytes, Rate { per_second: 125_000_000_000, burst: 1 << 30 }),
-        (Unit::Frames, Rate { per_second: 1_000_000_000, burst: 10_000_000 }),
+        (Unit::Items, Rate { per_second: 1_000_000_000, burst: 10_000_000 }),
     ];
     let mut template = RestrictionsTemplate::default();
     match restriction {

@@ -1,11 +1,13 @@
-//! A rate that the queues of a port, or of several ports, share: a token bucket, kept as the generic
-//! cell rate algorithm does (ITU-T I.371).
+//! A rate that the queues of a port, of several ports, or of a disk share: a token bucket, kept as
+//! the generic cell rate algorithm does (ITU-T I.371).
 //!
 //! The state is one number: when all that was sent so far would have been sent at the allowed rate.
 //! A frame may go as long as that is not further ahead of now than a burst takes. So nothing has to
 //! be refilled, and workers share a bucket without a lock.
 //!
 //! A worker takes once a burst what all its frames need, and gives back what did not go after all.
+//! Requests of disks cannot go back to their ring: one begins while there is room for anything, and
+//! what it costs is paid when that is known ([`TokenBucket::overdraw`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,16 +23,16 @@ const GRAIN: Duration = Duration::from_micros(100);
 /// The unit of a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Bytes of frames.
+    /// Bytes of frames or requests.
     Bytes,
-    /// Frames.
-    Frames,
+    /// Frames or requests.
+    Items,
 }
 
 /// How much may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Bytes or frames per second.
+    /// Bytes or items per second.
     pub per_second: u64,
     /// So many may go at once, after a pause. What is bigger by itself goes alone.
     pub burst: u64,
@@ -85,6 +87,15 @@ impl TokenBucket {
             fits.then(|| paid.max(now).saturating_add(cost))
         };
         self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok()
+    }
+
+    /// Takes `units` at `now` whether or not there is room for them. What is missing delays those
+    /// that come after.
+    pub fn overdraw(&self, now: Instant, units: u64) {
+        let (cost, now) = (ticks(units, self.rate.per_second), self.at(now));
+        let pay = |paid: u64| Some(paid.max(now).saturating_add(cost));
+        // Never refused.
+        let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
     }
 
     /// Returns `units` that were taken.
@@ -188,6 +199,19 @@ mod tests {
         assert_eq!(bucket.room(now + Duration::from_millis(1950)), 50);
         assert_eq!(bucket.room(now + Duration::from_secs(2)), u64::MAX);
         assert_eq!(bucket.ready_at(now, 2000), now + Duration::from_secs(2));
+    }
+
+    #[test]
+    fn what_was_overdrawn_is_paid_for_before_anything_else_goes() {
+        let bucket = bucket(1000, 100);
+        let now = bucket.start + Duration::from_secs(1);
+        bucket.overdraw(now, 60);
+        assert_eq!(bucket.room(now), 40);
+        bucket.overdraw(now, 2000);
+        assert_eq!(bucket.room(now), 0);
+        assert_eq!(bucket.ready_at(now, 1), now + Duration::from_millis(1961));
+        assert!(!bucket.take(now + Duration::from_millis(1960), 1));
+        assert!(bucket.take(now + Duration::from_millis(1961), 1));
     }
 
     #[test]

@@ -1,0 +1,186 @@
+//! How much a disk may do: requests and bytes per second, for all of its queues together.
+//!
+//! A queue fetches nothing while one of the limits is used up: the requests stay in the guest's
+//! ring, where they hold up nobody else. A request that has begun is paid for in full, even if that
+//! is more than there was room for, since its length is known only then. So a disk exceeds a burst
+//! by one request for each worker at most, and its rate not at all.
+//!
+//! Limits change while the disk is in service. They are in a cell of the disk; a worker reads the
+//! cell when it takes a queue over, and when it follows a new topology, and [`Disks`] publishes one
+//! after each change. So nothing is looked up for a request of a disk without limits.
+//!
+//! [`Disks`]: crate::Disks
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use runtime::token_bucket::{Rate, TokenBucket, Unit};
+
+use crate::request::{Operation, Request};
+
+/// What a disk may do. What is not set is not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiskRates {
+    /// Requests of any type.
+    pub requests: Option<Rate>,
+    /// Bytes that are read and written. Zeros that the guest has written for it count, since they
+    /// may have to be written; what it discards does not.
+    pub bytes: Option<Rate>,
+}
+
+/// The credit of a disk.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    requests: Option<TokenBucket>,
+    bytes: Option<TokenBucket>,
+}
+
+impl Limits {
+    /// When the next request may begin; `None`: now.
+    pub fn exhausted_until(&self, now: Instant) -> Option<Instant> {
+        let buckets = self.requests.iter().chain(&self.bytes);
+        let exhausted = buckets.filter(|bucket| bucket.room(now) == 0);
+        exhausted.map(|bucket| bucket.ready_at(now, 1)).max()
+    }
+
+    /// Pays for a request that moves so many bytes.
+    pub fn pay(&self, now: Instant, bytes: u64) {
+        if let Some(bucket) = &self.requests {
+            bucket.overdraw(now, 1);
+        }
+        if let Some(bucket) = self.bytes.as_ref().filter(|_| bytes > 0) {
+            bucket.overdraw(now, bytes);
+        }
+    }
+}
+
+/// Bytes of a request that count.
+pub(crate) fn bytes(request: &Request) -> u64 {
+    match request.operation {
+        Operation::Read | Operation::Write { .. } => request.left,
+        _ if request.zeroes => request.left,
+        _ => 0,
+    }
+}
+
+/// The limits of a disk, for all workers that serve a queue of it.
+#[derive(Debug, Default)]
+pub(crate) struct LimitsCell(Mutex<Option<Arc<Limits>>>);
+
+impl LimitsCell {
+    /// The present ones; `None`: nothing is limited.
+    pub fn get(&self) -> Option<Arc<Limits>> {
+        self.0.lock().clone()
+    }
+
+    /// Others from now on, which begin with a full burst.
+    pub fn set(&self, rates: DiskRates) {
+        let limits = Limits {
+            requests: rates.requests.map(|rate| TokenBucket::new(Unit::Items, rate)),
+            bytes: rates.bytes.map(|rate| TokenBucket::new(Unit::Bytes, rate)),
+        };
+        *self.0.lock() = (rates != DiskRates::default()).then(|| Arc::new(limits));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::Any;
+    use std::os::fd::BorrowedFd;
+    use std::time::Duration;
+
+    use ring::IoChain;
+    use runtime::coalescing::Notified;
+    use runtime::{Blocked, QueueId, Status};
+
+    use super::*;
+    use crate::image::{Direct, ImageOptions};
+    use crate::queue::{QueueError, RequestQueue};
+    use crate::slot::{Attachment, Slot};
+    use crate::{Disk, Image};
+
+    struct Empty;
+
+    impl RequestQueue for Empty {
+        fn take(&mut self, _: &mut IoChain) -> Result<Option<u16>, QueueError> {
+            Ok(None)
+        }
+
+        fn complete(&mut self, _: u16, _: u32) {}
+
+        fn flush(&mut self) -> Result<Notified, QueueError> {
+            Ok(Notified::Nothing)
+        }
+
+        fn arm(&mut self) -> Result<bool, QueueError> {
+            Ok(false)
+        }
+
+        fn disarm(&mut self) {}
+
+        fn waker(&self) -> Option<BorrowedFd<'_>> {
+            None
+        }
+
+        fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+            self
+        }
+    }
+
+    fn slot(rates: DiskRates) -> (tempfile::NamedTempFile, Slot) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let path = file.path().to_owned();
+        let options = ImageOptions { path, read_only: false, direct: Direct::Never };
+        let disk = Arc::new(Disk::new(Arc::new(Image::open(&options).unwrap()), "x"));
+        disk.set_limits(rates);
+        let on = Attachment {
+            id: QueueId(0),
+            class: 0,
+            name: "x".into(),
+            index: 0,
+            queue: Box::new(Empty),
+            disk,
+            counters: Arc::default(),
+            on_error: Arc::new(|_, _| ()),
+            policy: None,
+            failed: false,
+        };
+        (file, Slot::new(on))
+    }
+
+    #[test]
+    fn a_queue_waits_until_its_disk_has_credit_again() {
+        let requests = Some(Rate { per_second: 10, burst: 2 });
+        let bytes = Some(Rate { per_second: 1000, burst: 1 << 20 });
+        let (_file, mut slot) = slot(DiskRates { requests, bytes });
+        let now = Instant::now() + Duration::from_secs(1);
+        assert!(!slot.is_limited(now));
+        let limits = slot.limits.clone().unwrap();
+        limits.pay(now, 512);
+        assert!(!slot.is_limited(now));
+        limits.pay(now, 0);
+        assert!(slot.is_limited(now));
+        let until = Some(now + Duration::from_millis(100));
+        assert_eq!(slot.status(), Status::Blocked(Blocked { room: None, until }));
+        assert!(slot.is_limited(now + Duration::from_millis(99)));
+        assert_eq!(slot.on.counters.limited.get(), 1, "one wait");
+        assert!(!slot.is_limited(now + Duration::from_millis(100)));
+        assert_eq!(slot.status(), Status::Idle);
+    }
+
+    #[test]
+    fn a_changed_limit_ends_the_wait_that_came_of_the_old_one() {
+        let slow = DiskRates { requests: Some(Rate { per_second: 1, burst: 1 }), bytes: None };
+        let (_file, mut slot) = slot(slow);
+        let now = Instant::now();
+        slot.limits.as_ref().unwrap().pay(now, 0);
+        assert!(slot.is_limited(now));
+        slot.on.disk.set_limits(DiskRates::default());
+        assert!(slot.is_limited(now), "not before the worker follows");
+        slot.follow_limits();
+        assert!(slot.limits.is_none() && !slot.is_limited(now));
+        assert_eq!(slot.status(), Status::Idle);
+    }
+}
