@@ -100,10 +100,10 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigErrors> {
-        Config::parse_beside(name, text, host, &[])
+        Config::parse_beside(name, text, host, &Others::default())
     }
 
-    /// The same for a daemon that has `others`: ports that are not in the file.
+    /// The same for a daemon that has `others`, which are not in the file.
     ///
     /// # Errors
     /// All that is wrong with it.
@@ -111,7 +111,7 @@ impl Config {
         name: &str,
         text: &str,
         host: &Host,
-        others: &[&PortSpec],
+        others: &Others<'_>,
     ) -> Result<Config, ConfigErrors> {
         let source = Source::file(name, text);
         let (Table(file), mut problems) = source.read::<Table<File>>();
@@ -129,9 +129,9 @@ impl Config {
         let budgets = budgets(file.budget.unwrap_or_default(), &mut problems);
         let names: Vec<String> = budgets.iter().map(|budget| budget.name.clone()).collect();
         let tables = file.port.unwrap_or_default();
-        let ports = ports(tables, (&socket, &names), others, &mut problems);
-        let (disks, xen_disks) =
-            disks(file.disk.unwrap_or_default(), &socket, &ports, &mut problems);
+        let ports = ports(tables, (&socket, &names), &others.ports, &mut problems);
+        let tables = file.disk.unwrap_or_default();
+        let (disks, xen_disks) = disks(tables, (&socket, &ports), others, &mut problems);
         let Workers { count: workers, cpus, policy, balance } = workers;
         let config = Config {
             workers,
@@ -147,6 +147,28 @@ impl Config {
             xen_disks,
         };
         problems.finish(Some(config))
+    }
+}
+
+/// Ports and disks that a daemon has and its file has not: commands have added them.
+#[derive(Clone, Debug, Default)]
+pub struct Others<'a> {
+    /// The ports.
+    pub ports: Vec<&'a PortSpec>,
+    /// The disks.
+    pub disks: Vec<&'a DiskSpec>,
+}
+
+impl<'a> Others<'a> {
+    /// The sockets of all of them, each with what errors call its owner.
+    fn sockets(&self) -> impl Iterator<Item = (&'a Path, String)> {
+        let name = |what, name| format!("{what} {name:?}, which a command has added,");
+        let ports = self.ports.iter().filter_map(move |port| {
+            Some((port.kind.socket()?.as_path(), name("port", &port.name)))
+        });
+        let disks =
+            self.disks.iter().map(move |disk| (disk.socket.as_path(), name("disk", &disk.name)));
+        ports.chain(disks)
     }
 }
 
@@ -221,15 +243,16 @@ pub(crate) fn sockets<'a>(
 
 fn disks(
     Tables(tables): Tables<DiskTable>,
-    control: &Path,
-    ports: &[PortSpec],
+    (control, ports): (&Path, &[PortSpec]),
+    others: &Others<'_>,
     problems: &mut Problems<'_>,
 ) -> (Vec<DiskSpec>, Option<XenDisksSpec>) {
     let (mut disks, mut xen): (Vec<(DiskSpec, String)>, Option<XenDisksSpec>) = (Vec::new(), None);
     for (index, table) in tables.into_iter().enumerate() {
         let path = format!("disk[{index}]");
         let place = Place { path: &path, at: table.span().start };
-        let sockets = sockets(control, ports.iter());
+        let mut sockets = sockets(control, ports.iter());
+        sockets.extend(others.sockets());
         let mut taken = Taken { names: Vec::new(), sockets, xen: xen.is_some() };
         taken.names.extend(xen.as_ref().map(|xen| xen.name.as_str()));
         for (disk, owner) in &disks {

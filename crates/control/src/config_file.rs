@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::{Config, ConfigErrors, Host, PortSpec};
+use crate::config::{Config, ConfigErrors, Host, Others};
 
 /// Why there is no text.
 #[derive(Debug, thiserror::Error)]
@@ -66,11 +66,12 @@ impl ConfigFile {
         })
     }
 
-    /// Checks a text of the file. Its ports must get along with `others`, which are not in it.
+    /// Checks a text of the file. Its ports and disks must get along with `others`, which are not in
+    /// it.
     ///
     /// # Errors
     /// All that is wrong with it.
-    pub fn parse(&self, text: &str, others: &[&PortSpec]) -> Result<Config, ConfigErrors> {
+    pub fn parse(&self, text: &str, others: &Others<'_>) -> Result<Config, ConfigErrors> {
         let mut config = Config::parse_beside(&self.name(), text, &self.host, others)?;
         if let Some(socket) = &self.control {
             config.socket.clone_from(socket);

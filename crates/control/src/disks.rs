@@ -12,9 +12,12 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value as Json};
 use tracing::{info, warn};
 
-use crate::api::{DiskCounts, DiskQueueReport, DiskReport, PortState};
+use crate::api::{
+    DiskCounts, DiskQueueReport, DiskReport, PortState, ReloadChange, ReloadSubject,
+};
 use crate::config::{Config, DiskSettings, DiskSpec, XenDisksSpec};
 use crate::natural;
+use crate::reload::{Change, RunningDisk};
 use crate::report;
 use crate::xen_disks::{self, XenDisks, XenDisksError};
 
@@ -81,6 +84,11 @@ impl DiskStarter {
         spec: &XenDisksSpec,
     ) -> Result<::xen::blkif::service::Service, XenDisksError> {
         xen_disks::start(self.disks.as_ref(), spec, self.workers)
+    }
+
+    /// Why no disk can be added, if none can.
+    pub fn refusal(&self) -> Option<DiskError> {
+        self.disks.is_none().then_some(DiskError::NotAllowed)
     }
 
     /// Puts a disk into service. May wait a second for the lock of its image.
@@ -222,6 +230,59 @@ impl Disks {
         let entry = self.disks.remove(name).ok_or_else(|| unknown(name))?;
         info!(disk = %name, "removed");
         Ok(entry.port.ok())
+    }
+
+    /// All disks, to be compared with a configuration.
+    pub fn running(&self) -> Vec<RunningDisk> {
+        let running = |entry: &Entry| RunningDisk {
+            spec: DiskSpec::clone(&entry.spec),
+            in_service: entry.port.is_ok(),
+            has_grown: entry.port.as_ref().is_ok_and(|port| port.disk().image().has_grown()),
+        };
+        self.disks.values().map(running).collect()
+    }
+
+    /// Removes the disks that go by these changes, and returns them, to be dropped.
+    pub fn remove_gone(&mut self, changes: &[Change]) -> Vec<DiskPort> {
+        let gone = changes.iter().filter_map(|change| match change {
+            Change::RemoveDisk(name) => Some(name),
+            Change::ReplaceDisk(disk, _) => Some(&disk.name),
+            _ => None,
+        });
+        gone.filter_map(|name| self.remove(name).ok().flatten()).collect()
+    }
+
+    /// Makes the other changes of disks. Those that cannot be put into service are tried again, as
+    /// at the start; why is noted in the `reports`.
+    pub fn reload(&mut self, changes: &[Change], reports: &mut [ReloadChange]) {
+        for change in changes {
+            match change {
+                // A command may have added one of this name since the configuration was compared.
+                Change::AddDisk(disk) | Change::ReplaceDisk(disk, _)
+                    if !self.disks.contains_key(&disk.name) =>
+                {
+                    self.add_configured(disk.clone());
+                }
+                Change::SetDisk(disk, _) => self.exchange(disk),
+                _ => {}
+            }
+        }
+        for report in reports.iter_mut().filter(|it| it.subject == ReloadSubject::Disk) {
+            let entry = self.disks.get(&report.name);
+            report.reason = entry.and_then(|entry| Some(entry.port.as_ref().err()?.to_string()));
+        }
+    }
+
+    /// Changes the settings of a disk in service, and takes note of the length of its image.
+    fn exchange(&mut self, spec: &DiskSpec) {
+        let Some(entry) = self.disks.get_mut(&spec.name) else { return };
+        entry.apply(spec.settings.clone());
+        let Ok(port) = &entry.port else { return };
+        if port.disk().image().has_grown()
+            && let Err(error) = port.resize(None)
+        {
+            warn!(disk = %spec.name, reason = %error, "not resized");
+        }
     }
 
     /// Gives a disk's image a new length, or takes note of the one that it has.

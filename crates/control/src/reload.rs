@@ -5,16 +5,21 @@
 //! everything, and are removed with their tables. Those that commands have added are left alone,
 //! unless the file has one of the same name now.
 
+mod disk;
+
 use std::collections::BTreeSet;
 
 use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
-use crate::config::{BudgetSpec, Config, PortKind, PortSpec};
+use crate::config::{BudgetSpec, Config, DiskSpec, PortKind, PortSpec};
+
+pub use disk::RunningDisk;
 
 /// The names that a configuration file has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FileNames {
     ports: BTreeSet<String>,
     budgets: BTreeSet<String>,
+    disks: BTreeSet<String>,
 }
 
 impl FileNames {
@@ -23,6 +28,7 @@ impl FileNames {
         FileNames {
             ports: config.ports.iter().map(|port| port.name.clone()).collect(),
             budgets: config.budgets.iter().map(|budget| budget.name.clone()).collect(),
+            disks: config.disks.iter().map(|disk| disk.name.clone()).collect(),
         }
     }
 }
@@ -34,6 +40,8 @@ pub struct Running {
     pub ports: Vec<PortSpec>,
     /// The budgets, as they are now.
     pub budgets: Vec<BudgetSpec>,
+    /// The disks, as they are now.
+    pub disks: Vec<RunningDisk>,
     /// The names that the file had when it was read last.
     pub of_file: FileNames,
     /// Vifs that name a budget by themselves: the vif, and the budget.
@@ -100,6 +108,14 @@ pub enum Change {
     ReplacePort(PortSpec, Vec<String>),
     /// Remove the port of this name.
     RemovePort(String),
+    /// Add a disk.
+    AddDisk(DiskSpec),
+    /// Change settings of a disk in service, in these keys, or take note of the length of its image.
+    SetDisk(DiskSpec, Vec<String>),
+    /// Add a disk anew that is not in service, because of these keys.
+    ReplaceDisk(DiskSpec, Vec<String>),
+    /// Remove the disk of this name.
+    RemoveDisk(String),
 }
 
 impl Change {
@@ -111,10 +127,15 @@ impl Change {
         }
     }
 
+    /// Whether a disk is put into service.
+    pub fn adds_disk(&self) -> bool {
+        matches!(self, Change::AddDisk(_) | Change::ReplaceDisk(..))
+    }
+
     /// The change as clients see it.
     pub fn report(&self) -> ReloadChange {
         use ReloadAction::{Add, Remove, Replace, Set};
-        use ReloadSubject::{Budget, Port};
+        use ReloadSubject::{Budget, Disk, Port};
         let (action, subject, name, keys) = match self {
             Change::AddBudget(budget) => (Add, Budget, &budget.name, &[][..]),
             Change::SetBudget(budget, keys) => (Set, Budget, &budget.name, &keys[..]),
@@ -123,14 +144,18 @@ impl Change {
             Change::SetPort(port, keys) => (Set, Port, &port.name, &keys[..]),
             Change::ReplacePort(port, keys) => (Replace, Port, &port.name, &keys[..]),
             Change::RemovePort(name) => (Remove, Port, name, &[][..]),
+            Change::AddDisk(disk) => (Add, Disk, &disk.name, &[][..]),
+            Change::SetDisk(disk, keys) => (Set, Disk, &disk.name, &keys[..]),
+            Change::ReplaceDisk(disk, keys) => (Replace, Disk, &disk.name, &keys[..]),
+            Change::RemoveDisk(name) => (Remove, Disk, name, &[][..]),
         };
         let (name, keys) = (name.clone(), keys.to_vec());
         ReloadChange { action, subject, name, keys, reason: None }
     }
 }
 
-/// The changes that give the running daemon the budgets and ports of `wanted`: budgets first, then
-/// ports, each in the order of the file, and removals after additions.
+/// The changes that give the running daemon the budgets, ports and disks of `wanted`: budgets
+/// first, then ports, then disks, each in the order of the file, and removals after additions.
 pub fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
     let budgets = wanted.budgets.iter().filter_map(|budget| {
         let present = running.budgets.iter().find(|present| present.name == budget.name);
@@ -145,7 +170,8 @@ pub fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
     let gone_ports = of_file
         .filter(|port| find_port(&wanted.ports, &port.name).is_none())
         .map(|port| Change::RemovePort(port.name.clone()));
-    budgets.chain(gone_budgets).chain(ports).chain(gone_ports).collect()
+    let disks = disk::changes(running, wanted);
+    budgets.chain(gone_budgets).chain(ports).chain(gone_ports).chain(disks).collect()
 }
 
 fn find_port<'a>(ports: &'a [PortSpec], name: &str) -> Option<&'a PortSpec> {
@@ -174,7 +200,7 @@ fn port_change(present: Option<&PortSpec>, wanted: &PortSpec) -> Option<Change> 
     }
 }
 
-/// The keys outside ports and budgets that differ. They cannot change while the daemon runs.
+/// The keys outside ports, budgets and disks that differ. They cannot change while the daemon runs.
 pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
     // All fields by name: a new one is not to be overlooked.
     let Config {
@@ -210,16 +236,11 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
 }
 
-/// The names of disks that differ, that one side lacks. They cannot change by a reload.
-pub fn fixed_disks(present: &Config, wanted: &Config) -> Vec<String> {
-    let (present_xen, wanted_xen) = (&present.xen_disks, &wanted.xen_disks);
-    let xen = wanted_xen.as_ref().or(present_xen.as_ref()).filter(|_| present_xen != wanted_xen);
-    let xen = xen.map(|xen| xen.name.clone());
-    let (present, wanted) = (&present.disks, &wanted.disks);
-    let changed = wanted.iter().filter(|disk| !present.contains(disk));
-    let named = |name: &String| wanted.iter().any(|disk| disk.name == *name);
-    let gone = present.iter().filter(|disk| !named(&disk.name));
-    changed.chain(gone).map(|disk| disk.name.clone()).chain(xen).collect()
+/// The name of the disks of Xen guests, if they differ. They cannot change by a reload.
+pub fn fixed_xen_disks(present: &Config, wanted: &Config) -> Option<String> {
+    let (present, wanted) = (&present.xen_disks, &wanted.xen_disks);
+    let xen = wanted.as_ref().or(present.as_ref()).filter(|_| present != wanted);
+    xen.map(|xen| xen.name.clone())
 }
 
 #[cfg(test)]

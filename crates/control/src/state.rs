@@ -37,7 +37,8 @@ const LONGEST_PROFILE: u32 = 3600;
 
 /// State that the threads of the daemon share.
 pub struct DaemonState {
-    /// As the daemon was started; a reload changes its ports and budgets, which are not asked here.
+    /// As the daemon was started; a reload changes its ports, budgets and disks, which are not asked
+    /// here.
     config: Config,
     /// The file that it came from, to be read again.
     file: Option<ConfigFile>,

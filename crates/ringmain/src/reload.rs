@@ -1,6 +1,6 @@
 //! The changes of a reload, for people.
 
-use control::api::{ReloadAction, ReloadChange, ReloadReport};
+use control::api::{ReloadAction, ReloadChange, ReloadReport, ReloadSubject};
 
 /// A line for each change.
 pub fn text(ReloadReport { changes, .. }: &ReloadReport) -> String {
@@ -15,7 +15,7 @@ fn line(ReloadChange { action, subject, name, keys, reason }: &ReloadChange) -> 
     if !keys.is_empty() {
         line += &format!(": {}", keys.join(", ").replace('_', "-"));
     }
-    if *action == ReloadAction::Replace {
+    if *action == ReloadAction::Replace && *subject == ReloadSubject::Port {
         line += "; it is removed and added anew, so its sessions end";
     }
     if let Some(reason) = reason {
@@ -26,8 +26,6 @@ fn line(ReloadChange { action, subject, name, keys, reason }: &ReloadChange) -> 
 
 #[cfg(test)]
 mod tests {
-    use control::api::ReloadSubject;
-
     use super::*;
 
     #[test]

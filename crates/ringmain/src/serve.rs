@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use control::config::{Config, Host};
+use control::config::{Config, Host, Others};
 use control::config_file::ConfigFile;
 use control::daemon::Daemon;
 use control::preflight;
@@ -29,7 +29,7 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
         .map_err(|error| Failure::System { what: "find out which CPUs there are", error })?;
     let file = ConfigFile::new(&args.config, control, host);
     let text = file.read()?;
-    let config = file.parse(&text, &[])?;
+    let config = file.parse(&text, &Others::default())?;
     if args.check {
         return check(&args.config, &text, &config);
     }

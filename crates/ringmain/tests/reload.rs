@@ -1,10 +1,12 @@
 //! A reload of the configuration: what has changed in the file is applied, and nothing else.
 
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use control::api::{PortReport, ReloadAction, ReloadReport, Reply, Request};
+use control::api::{DiskReport, PortReport, ReloadAction, ReloadReport, Reply, Request};
 use lab::daemon::Daemon;
 use lab::load;
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +21,25 @@ fn port(dir: &Path, name: &str, more: &str) -> String {
 fn three(dir: &Path, c: &str) -> String {
     let workers = "[workers]\ncount = 2\n".to_owned();
     workers + &port(dir, "a", "") + &port(dir, "b", "") + &port(dir, "c", c)
+}
+
+/// A disk, whose image is made where there is none.
+fn disk(dir: &Path, name: &str, more: &str) -> String {
+    let [socket, image] = ["sock", "raw"].map(|suffix| dir.join(name).with_extension(suffix));
+    if !image.exists() {
+        File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        // The daemon becomes another user.
+        fs::set_permissions(&image, Permissions::from_mode(0o666)).unwrap();
+    }
+    let (socket, image) = (socket.display(), image.display());
+    format!(
+        "[[disk]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\n\
+         image = \"{image}\"\n{more}\n"
+    )
+}
+
+fn disks(daemon: &Daemon) -> Vec<DiskReport> {
+    daemon.stats().unwrap().disks
 }
 
 fn start(config: impl FnOnce(&Path) -> String) -> Daemon {
@@ -238,4 +259,57 @@ fn a_port_that_cannot_be_served_does_not_end_the_daemon() {
     assert_eq!(check.status.code(), Some(2));
     let said = String::from_utf8(check.stderr).unwrap();
     assert!(said.contains("port \"other\": cannot create /proc/nope/other.sock"), "{said}");
+}
+
+#[test]
+fn disks_come_go_and_change_in_service() {
+    let workers = "[workers]\ncount = 2\n".to_owned();
+    let daemon = start(|dir| workers.clone() + &disk(dir, "a", "iops = 500") + &disk(dir, "b", ""));
+    let dir = daemon.dir();
+    let bandwidth = "bandwidth = \"1MB\"";
+    write(&daemon, &(workers.clone() + &disk(dir, "a", bandwidth) + &disk(dir, "c", "")));
+    File::options().write(true).open(dir.join("a.raw")).unwrap().set_len(2 << 20).unwrap();
+    let before = disks(&daemon);
+    assert_eq!(before[0].limits.requests_per_second, Some(500));
+    let want = "set disk a: bandwidth, iops, size\nadd disk c\nremove disk b\n";
+    assert_eq!(reload(&daemon, &["--dry-run"]), want);
+    assert_eq!(disks(&daemon), before);
+    assert_eq!(reload(&daemon, &[]), want);
+    let after = disks(&daemon);
+    let names: Vec<_> = after.iter().map(|disk| (&disk.name[..], disk.bytes)).collect();
+    assert_eq!(names, [("a", Some(2 << 20)), ("c", Some(1 << 20))]);
+    let limits = after[0].limits;
+    assert_eq!((limits.requests_per_second, limits.bytes_per_second), (None, Some(1_000_000)));
+    assert!(dir.join("c.sock").exists() && !dir.join("b.sock").exists());
+    assert_eq!(reload(&daemon, &[]), "nothing to change\n");
+
+    // What the socket or the image is cannot change under a guest, and then nothing does.
+    let other = disk(dir, "a", bandwidth).replace("a.raw", "b.raw");
+    write(&daemon, &(workers.clone() + &other));
+    let said = refused(&daemon);
+    assert!(said.contains(":3: disk \"a\": image: this cannot change while"), "{said}");
+    assert_eq!(disks(&daemon), after);
+    // An image that nobody has locked, on a socket that is free.
+    assert!(ringmain(&daemon, &["disk", "remove", "a"]).status.success());
+    assert_eq!(reload(&daemon, &[]), "add disk a\nremove disk c\n");
+    assert_eq!(disks(&daemon)[0].image, dir.join("b.raw").display().to_string());
+
+    // Those of commands stay, and get along with the file.
+    let [socket, image] = ["x.sock", "c.raw"].map(|name| dir.join(name).display().to_string());
+    let add = ["disk", "add", "x", "--socket", &socket, "--image", &image];
+    let added = ringmain(&daemon, &add);
+    assert!(added.status.success(), "{added:?}");
+    assert_eq!(reload(&daemon, &[]), "nothing to change\n");
+    let y = disk(dir, "y", "").replace("y.sock", "x.sock");
+    write(&daemon, &(workers + &other + &y));
+    let taken = "belongs to disk \"x\", which a command has added, already; give another path";
+    assert!(refused(&daemon).contains(taken));
+}
+
+#[test]
+fn a_disk_cannot_be_added_where_the_sandbox_leaves_nothing_for_it() {
+    let daemon = start(|dir| three(dir, ""));
+    write(&daemon, &(three(daemon.dir(), "") + &disk(daemon.dir(), "a", "")));
+    let said = refused(&daemon);
+    assert!(said.contains("give sandbox.live = [\"disk\"], and restart it"), "{said}");
 }

@@ -239,6 +239,15 @@ impl Image {
         self.buffered.sync_data()
     }
 
+    /// Whether the file or the device has become longer than the disk.
+    pub fn has_grown(&self) -> bool {
+        size(&self.buffered, self.kind()).is_ok_and(|bytes| bytes > self.bytes())
+    }
+
+    fn kind(&self) -> FileType {
+        if self.is_device { FileType::BlockDevice } else { FileType::RegularFile }
+    }
+
     /// Gives the image a new length, or, without one, takes note of the length that it has now.
     /// Returns its length in bytes.
     ///
@@ -253,8 +262,7 @@ impl Image {
             self.check_size(bytes)?;
             ftruncate(&self.buffered, bytes).map_err(system)?;
         }
-        let kind = if self.is_device { FileType::BlockDevice } else { FileType::RegularFile };
-        let bytes = size(&self.buffered, kind).map_err(system)?;
+        let bytes = size(&self.buffered, self.kind()).map_err(system)?;
         if bytes == 0 {
             return Err(ImageError::Empty(self.path.clone()));
         }
@@ -405,7 +413,9 @@ mod tests {
         assert_eq!(image.resize(Some(2 << 20)).unwrap(), 2 << 20);
         assert!(matches!(image.resize(Some(1 << 20)), Err(ImageError::Size(_))));
         assert!(matches!(image.resize(Some((2 << 20) + 100)), Err(ImageError::Size(_))));
+        assert!(!image.has_grown());
         file.as_file().set_len(3 << 20).unwrap();
+        assert!(image.has_grown());
         assert_eq!((image.resize(None).unwrap(), image.bytes()), (3 << 20, 3 << 20));
     }
 

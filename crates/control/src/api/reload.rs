@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct ReloadReport {
     /// Whether the changes were made; false of a dry run.
     pub applied: bool,
-    /// The changes: budgets, then ports. Empty: what runs is what the file says.
+    /// The changes: budgets, then ports, then disks. Empty: what runs is what the file says.
     pub changes: Vec<ReloadChange>,
 }
 
@@ -18,11 +18,12 @@ pub struct ReloadChange {
     pub action: ReloadAction,
     /// The kind of object that changes.
     pub subject: ReloadSubject,
-    /// The name of the port or budget.
+    /// The name of the port, budget or disk.
     pub name: String,
-    /// The keys that differ, in snake case; empty where something is added or removed.
+    /// The keys that differ, in snake case, and `size` where the image of a disk has grown; empty
+    /// where something is added or removed.
     pub keys: Vec<String>,
-    /// Why a port that was added is not in service. It is tried again.
+    /// Why a port or disk that was added is not in service. It is tried again.
     pub reason: Option<String>,
 }
 
@@ -48,6 +49,8 @@ pub enum ReloadSubject {
     Port,
     /// A `[[budget]]`.
     Budget,
+    /// A `[[disk]]`.
+    Disk,
 }
 
 impl ReloadAction {
@@ -68,6 +71,7 @@ impl ReloadSubject {
         match self {
             ReloadSubject::Port => "port",
             ReloadSubject::Budget => "budget",
+            ReloadSubject::Disk => "disk",
         }
     }
 }

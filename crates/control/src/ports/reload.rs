@@ -13,7 +13,7 @@ impl Ports {
         self.of_file = names;
     }
 
-    /// The running ports and budgets, to be compared with a configuration.
+    /// The running ports and budgets, to be compared with a configuration. Disks are not in it.
     pub fn running(&self) -> Running {
         let budget = |name: String| {
             let limits = self.budgets.limits(&name)?;
@@ -26,6 +26,7 @@ impl Ports {
         Running {
             ports: self.specs().cloned().collect(),
             budgets: self.budgets.names().into_iter().filter_map(budget).collect(),
+            disks: Vec::new(),
             of_file: self.of_file.clone(),
             vif_budgets: vif_budgets.collect(),
         }

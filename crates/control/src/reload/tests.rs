@@ -20,9 +20,21 @@ fn running(file: &Config, added: &Config) -> Running {
     Running {
         ports: file.ports.iter().chain(&added.ports).cloned().collect(),
         budgets: file.budgets.iter().chain(&added.budgets).cloned().collect(),
+        disks: file.disks.iter().chain(&added.disks).map(in_service).collect(),
         of_file: FileNames::of(file),
         vif_budgets: Vec::new(),
     }
+}
+
+fn disk(name: &str, more: &str) -> String {
+    let (image, socket) = (format!("/srv/{name}"), format!("/run/{name}.disk"));
+    format!(
+        "[[disk]]\nname = {name:?}\nkind = \"vhost-user\"\nimage = {image:?}\nsocket = {socket:?}\n{more}\n"
+    )
+}
+
+fn in_service(spec: &DiskSpec) -> RunningDisk {
+    RunningDisk { spec: spec.clone(), in_service: true, has_grown: false }
 }
 
 /// The changes between two files, in words.
@@ -118,17 +130,48 @@ fn a_budget_that_something_shares_which_stays_cannot_go() {
 }
 
 #[test]
-fn disks_that_differ_are_fixed() {
-    let disk = |name: &str, more: &str| {
-        let (image, socket) = (format!("/srv/{name}"), format!("/run/{name}"));
-        format!(
-            "[[disk]]\nname = {name:?}\nkind = \"vhost-user\"\nimage = {image:?}\nsocket = {socket:?}\n{more}\n"
-        )
-    };
+fn disks_come_go_and_change_in_what_can_change_in_service() {
+    let old = disk("a", "iops = 500") + &disk("b", "") + &disk("c", "");
+    let new = disk("b", "bandwidth = \"1MB\"") + &disk("d", "") + &disk("a", "");
+    assert_eq!(
+        between(&old, &new),
+        ["set disk b: bandwidth", "add disk d", "set disk a: iops", "remove disk c"]
+    );
+    assert!(between(&old, &old).is_empty());
+    assert!(beside(&disk("a", ""), &disk("b", ""), &disk("a", "")).is_empty(), "a command's");
+    let running = running(&config(&disk("a", "")), &config(&disk("b", "")));
+    let empty = config("");
+    let kept: Vec<_> = running.kept_disks(&empty).map(|disk| disk.name.as_str()).collect();
+    assert_eq!(kept, ["b"]);
+}
+
+#[test]
+fn a_disk_whose_image_has_grown_is_told() {
+    let file = config(&disk("a", ""));
+    let mut running = running(&file, &config(""));
+    running.disks[0].has_grown = true;
+    let [Change::SetDisk(spec, keys)] = &changes(&running, &file)[..] else { panic!() };
+    assert_eq!((spec, &keys[..]), (&file.disks[0], &["size".to_owned()][..]));
+}
+
+#[test]
+fn other_keys_of_a_disk_are_fixed_while_it_is_in_service() {
     let old = config(&(disk("a", "") + &disk("b", "") + &disk("c", "")));
-    let new = config(&(disk("b", "") + &disk("c", "read-only = true") + &disk("d", "")));
-    assert_eq!(fixed_disks(&old, &new), ["c", "d", "a"]);
-    assert!(fixed_disks(&old, &old).is_empty());
+    let text = disk("a", "iops = 5").replace("/srv/a", "/srv/x")
+        + &disk("b", "read-only = true\nqueues = 4")
+        + &disk("c", "iops = 7");
+    let (new, mut running) = (config(&text), running(&old, &config("")));
+    let want = [("a", vec!["image"]), ("b", vec!["queues", "read_only"])];
+    let strings = |keys: Vec<&str>| keys.into_iter().map(str::to_owned).collect::<Vec<_>>();
+    let want = want.map(|(name, keys)| (name.to_owned(), strings(keys)));
+    assert_eq!(running.fixed_disks(&new), want);
+    assert!(running.fixed_disks(&old).is_empty());
+    // Nobody uses the others.
+    running.disks.iter_mut().for_each(|disk| disk.in_service = false);
+    assert!(running.fixed_disks(&new).is_empty());
+    let replaced = changes(&running, &new);
+    assert!(replaced.iter().all(|change| matches!(change, Change::ReplaceDisk(..))));
+    assert_eq!(replaced.len(), 3);
 }
 
 #[test]

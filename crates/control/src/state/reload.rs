@@ -4,10 +4,10 @@ use tracing::info;
 
 use super::DaemonState;
 use crate::api::ReloadReport;
-use crate::config::{Config, ConfigErrors, Places};
+use crate::config::{Config, ConfigErrors, Others, Places};
 use crate::config_file::{ConfigFile, FileError};
 use crate::confinement;
-use crate::reload::{Change, FileNames, Running, changes, fixed_disks, fixed_keys};
+use crate::reload::{Change, FileNames, Running, changes, fixed_keys, fixed_xen_disks};
 
 impl DaemonState {
     /// Reads the configuration file anew, and applies what has changed; a dry run only tells it.
@@ -20,15 +20,22 @@ impl DaemonState {
         let file = self.file.as_ref().ok_or("this daemon was started without a file")?;
         let text = file.read().map_err(|error| unreadable(&error))?;
         let mut ports = self.lock();
-        let (wanted, changes) = self.compare(file, &text, &ports.running())?;
+        let mut disks = self.disks.lock();
+        let running = Running { disks: disks.running(), ..ports.running() };
+        let (wanted, changes) = self.compare(file, &text, &running)?;
         if dry_run {
             let changes = changes.iter().map(Change::report).collect();
             return Ok(ReloadReport { applied: false, changes });
         }
-        let changes = ports.reload(&changes);
+        let mut reports = ports.reload(&changes);
         ports.set_of_file(FileNames::of(&wanted));
-        info!(changes = changes.len(), "the configuration is reloaded");
-        Ok(ReloadReport { applied: true, changes })
+        let gone = disks.remove_gone(&changes);
+        drop((disks, ports));
+        // Not while anything is locked: requests may be under way.
+        drop(gone);
+        self.disks.lock().reload(&changes, &mut reports);
+        info!(changes = reports.len(), "the configuration is reloaded");
+        Ok(ReloadReport { applied: true, changes: reports })
     }
 
     /// The configuration in a text, and how it differs from what is running.
@@ -39,18 +46,29 @@ impl DaemonState {
         running: &Running,
     ) -> Result<(Config, Vec<Change>), String> {
         let wrong = |errors: ConfigErrors| errors.to_string();
-        let alone = file.parse(text, &[]).map_err(wrong)?;
-        // Which ports stay is known only now.
-        let kept: Vec<_> = running.kept(&alone).collect();
-        let wanted = file.parse(text, &kept).map_err(wrong)?;
+        let alone = file.parse(text, &Others::default()).map_err(wrong)?;
+        // Which ports and disks stay is known only now.
+        let others = Others {
+            ports: running.kept(&alone).collect(),
+            disks: running.kept_disks(&alone).collect(),
+        };
+        let wanted = file.parse(text, &others).map_err(wrong)?;
         let places = Places::read(&file.name(), text);
         let fixed = fixed_keys(&self.config, &wanted).into_iter().map(|key| {
             let place = places.of(key);
             format!("{place}: this cannot change while the daemon runs; restart it, or undo this")
         });
-        let disks = fixed_disks(&self.config, &wanted).into_iter().map(|name| {
+        let disks = running.fixed_disks(&wanted).into_iter().map(|(name, keys)| {
+            let (place, keys) =
+                (places.of(&Places::disk(&name)), keys.join(", ").replace('_', "-"));
+            format!(
+                "{place}: {keys}: this cannot change while the disk is in service; remove the disk \
+                 (ringmain disk remove {name}), and reload again, or undo this"
+            )
+        });
+        let xen_disks = fixed_xen_disks(&self.config, &wanted).map(|name| {
             let place = places.of(&Places::disk(&name));
-            format!("{place}: a reload cannot change disks; restart the daemon, or undo this")
+            format!("{place}: a reload cannot change disks of Xen guests; restart the daemon, or undo this")
         });
         let conflicts = running.conflicts(&wanted).into_iter();
         let conflicts = conflicts.map(|conflict| format!("{}: {conflict}", file.name()));
@@ -59,7 +77,12 @@ impl DaemonState {
         let forbidden = new
             .filter_map(|port| confinement::refusal(&self.config, &self.layers, port))
             .map(|refusal| format!("{}: {refusal}", file.name()));
-        let refused: Vec<String> = fixed.chain(disks).chain(conflicts).chain(forbidden).collect();
+        let adds_disk = changes.iter().any(Change::adds_disk);
+        let no_disks = self.starter.refusal().filter(|_| adds_disk);
+        let no_disks = no_disks.map(|refusal| format!("{}: {refusal}", file.name()));
+        let refused =
+            fixed.chain(disks).chain(xen_disks).chain(conflicts).chain(forbidden).chain(no_disks);
+        let refused: Vec<String> = refused.collect();
         if !refused.is_empty() {
             return Err(refused.join("\n"));
         }

@@ -1,0 +1,69 @@
+//! What a reload does to disks.
+
+use super::{Change, Running};
+use crate::config::{Config, DiskSpec};
+
+/// A disk, as it is now.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunningDisk {
+    /// Its description.
+    pub spec: DiskSpec,
+    /// A front-end can connect, or has.
+    pub in_service: bool,
+    /// The image has become longer than the disk.
+    pub has_grown: bool,
+}
+
+impl RunningDisk {
+    /// The disk as `wanted` has it, as far as that can change in service.
+    fn with_settings(&self, wanted: &DiskSpec) -> DiskSpec {
+        DiskSpec { settings: wanted.settings.clone(), ..self.spec.clone() }
+    }
+
+    fn change(&self, wanted: &DiskSpec) -> Option<Change> {
+        let mut keys = self.spec.changed_keys(wanted);
+        if !self.in_service {
+            return (self.spec != *wanted).then(|| Change::ReplaceDisk(wanted.clone(), keys));
+        }
+        keys.extend(self.has_grown.then(|| "size".to_owned()));
+        (!keys.is_empty()).then(|| Change::SetDisk(wanted.clone(), keys))
+    }
+}
+
+impl Running {
+    /// The disks that stay although `wanted` does not have them: commands have added them.
+    pub fn kept_disks<'a>(&'a self, wanted: &'a Config) -> impl Iterator<Item = &'a DiskSpec> {
+        let in_file =
+            |name: &String| self.of_file.disks.contains(name) || find(wanted, name).is_some();
+        self.disks.iter().map(|disk| &disk.spec).filter(move |spec| !in_file(&spec.name))
+    }
+
+    /// The disks in service that `wanted` has with other values of keys that cannot change then,
+    /// and the keys.
+    pub fn fixed_disks(&self, wanted: &Config) -> Vec<(String, Vec<String>)> {
+        let in_service = self.disks.iter().filter(|disk| disk.in_service);
+        let fixed = in_service.filter_map(|disk| {
+            let wanted = find(wanted, &disk.spec.name)?;
+            let keys = disk.with_settings(wanted).changed_keys(wanted);
+            (!keys.is_empty()).then(|| (disk.spec.name.clone(), keys))
+        });
+        fixed.collect()
+    }
+}
+
+/// What makes of the running disks those of `wanted`.
+pub(super) fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
+    let present = |name: &str| running.disks.iter().find(|disk| disk.spec.name == name);
+    let changed = wanted.disks.iter().filter_map(|disk| match present(&disk.name) {
+        Some(present) => present.change(disk),
+        None => Some(Change::AddDisk(disk.clone())),
+    });
+    let of_file = running.disks.iter().map(|disk| &disk.spec.name);
+    let of_file = of_file.filter(|name| running.of_file.disks.contains(*name));
+    let gone = of_file.filter(|name| find(wanted, name).is_none());
+    changed.chain(gone.map(|name| Change::RemoveDisk(name.clone()))).collect()
+}
+
+fn find<'a>(config: &'a Config, name: &str) -> Option<&'a DiskSpec> {
+    config.disks.iter().find(|disk| disk.name == name)
+}
