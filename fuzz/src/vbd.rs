@@ -103,7 +103,8 @@ fn disk() -> Arc<Disk> {
         File::create(&path).and_then(|file| file.set_len(BYTES)).expect("an image");
         path
     });
-    let options = ImageOptions { path: path.clone(), read_only: true, direct: Direct::Never };
+    let options =
+        ImageOptions { read_only: true, direct: Direct::Never, ..ImageOptions::new(path.clone()) };
     Arc::new(Disk::new(Arc::new(Image::open(&options).expect("an image")), "fuzz"))
 }
 

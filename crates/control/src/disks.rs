@@ -379,6 +379,7 @@ impl Disks {
         (report.unclear_rings, report.reason) = (status.unclear, status.complaint());
         report.bytes = Some(disk.image().bytes());
         report.block_bytes = Some(disk.image().block());
+        report.physical_block_bytes = Some(disk.image().physical_block());
         report.direct = Some(disk.image().alignment().is_some());
         report.write_cache = Some(!disk.is_write_through());
         let counters = self.starter.disks.as_ref().map(|disks| disks.counters(port.id()));

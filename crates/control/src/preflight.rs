@@ -32,8 +32,8 @@ pub fn check(config: &Config) -> Vec<String> {
     });
     let disks = config.disks.iter().filter_map(|disk| {
         let problem = socket(&disk.socket).or_else(|| {
-            let opened = Image::open(&disk.image_options());
-            opened.err().map(|error| error.to_string())
+            let checked = Image::check(&disk.image_options());
+            checked.err().map(|error| error.to_string())
         });
         Some(format!("disk {:?}: {}", disk.name, problem?))
     });

@@ -50,7 +50,9 @@ pub fn disk(disk: &DiskReport) -> String {
     }
     lines.push(("queues", format!("{} in use, {} at most", in_use(disk), disk.queues_offered)));
     if let (Some(bytes), Some(block)) = (disk.bytes, disk.block_bytes) {
-        lines.push(("size", format!("{}, blocks of {block} bytes", length(bytes))));
+        let physical = disk.physical_block_bytes.filter(|physical| *physical != block);
+        let physical = physical.map_or(String::new(), |it| format!(", physical ones of {it} bytes"));
+        lines.push(("size", format!("{}, blocks of {block} bytes{physical}", length(bytes))));
     }
     if let Some(direct) = disk.direct {
         let way = if direct { "passed by (direct I/O)" } else { "used" };

@@ -68,6 +68,8 @@ pub enum Refusal {
     OutOfRange,
     /// Its data is not a whole number of sectors, or not one range.
     BadLength,
+    /// The request begins or ends within a block.
+    Unaligned,
     /// The request would change a disk that is read-only.
     ReadOnly,
     /// Its data is in a page that the guest has not granted.
@@ -91,6 +93,8 @@ pub struct Bounds {
     pub bytes: u64,
     /// Nothing may change.
     pub read_only: bool,
+    /// Bytes of a block, which all requests are aligned to: a power of two, 512 or more.
+    pub block: u32,
 }
 
 impl Bounds {
@@ -98,7 +102,13 @@ impl Bounds {
     fn check(&self, sector: u64, bytes: u64) -> Result<u64, Refusal> {
         let first = sector.checked_mul(SECTOR).ok_or(Refusal::OutOfRange)?;
         let end = first.checked_add(bytes).ok_or(Refusal::OutOfRange)?;
-        if end > self.bytes { Err(Refusal::OutOfRange) } else { Ok(first) }
+        if end > self.bytes {
+            return Err(Refusal::OutOfRange);
+        }
+        match (first | end) & (u64::from(self.block) - 1) {
+            0 => Ok(first),
+            _ => Err(Refusal::Unaligned),
+        }
     }
 
     fn check_change(&self) -> Result<(), Refusal> {
@@ -174,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds = Bounds { bytes: 1 << 20, read_only: false };
+    const BOUNDS: Bounds = Bounds { bytes: 1 << 20, read_only: false, block: 512 };
 
     fn header(kind: u32, sector: u64) -> [u8; HEADER] {
         let mut header = [0; HEADER];
@@ -241,6 +251,23 @@ mod tests {
             assert_eq!(parse(kind, (RANGE as u64, 0)), Err(Refusal::ReadOnly));
         }
         assert_eq!(Refusal::ReadOnly.status(), BlockStatus::IoErr);
+    }
+
+    #[test]
+    fn requests_are_aligned_to_blocks() {
+        let bounds = Bounds { block: 4096, ..BOUNDS };
+        let data = |sector, bytes| parse(&header(IN, sector), (0, bytes), bounds, || None);
+        assert_eq!(data(8, 4096), Ok(Command::Read(4096)));
+        for (sector, bytes) in [(1, 4096), (8, 512), (9, 3584), (0, 4608)] {
+            assert_eq!(data(sector, bytes), Err(Refusal::Unaligned), "{sector} {bytes}");
+        }
+        assert_eq!(data(2041, 4096), Err(Refusal::OutOfRange));
+        for kind in [DISCARD, WRITE_ZEROES] {
+            let ask = |range| parse(&header(kind, 0), (RANGE as u64, 0), bounds, || Some(range));
+            assert!(ask(range(8, 16, 0)).is_ok());
+            assert_eq!(ask(range(8, 1, 0)), Err(Refusal::Unaligned));
+            assert_eq!(ask(range(4, 8, 0)), Err(Refusal::Unaligned));
+        }
     }
 
     #[test]

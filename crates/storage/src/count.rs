@@ -37,6 +37,7 @@ errors! {
     Unsupported "unsupported" "A type of request, or a flag, that is not offered.",
     OutOfRange "out_of_range" "The request reaches beyond the end of the disk.",
     BadLength "bad_length" "The data is not a whole number of sectors, or a range is too long.",
+    Unaligned "unaligned" "The request begins or ends within a block.",
     ReadOnly "read_only" "The request would change a read-only disk.",
     Grant "grant" "A page of the guest's was not granted (Xen).",
     NoSpace "no_space" "The file system with the image is full.",
@@ -50,6 +51,7 @@ impl From<Refusal> for ErrorReason {
             Refusal::Unsupported => ErrorReason::Unsupported,
             Refusal::OutOfRange => ErrorReason::OutOfRange,
             Refusal::BadLength => ErrorReason::BadLength,
+            Refusal::Unaligned => ErrorReason::Unaligned,
             Refusal::ReadOnly => ErrorReason::ReadOnly,
             Refusal::Grant => ErrorReason::Grant,
         }

@@ -70,6 +70,7 @@ impl Disk {
 
     /// The bounds that requests must keep.
     pub(crate) fn bounds(&self) -> Bounds {
-        Bounds { bytes: self.image.bytes(), read_only: self.image.is_read_only() }
+        let image = &self.image;
+        Bounds { bytes: image.bytes(), read_only: image.is_read_only(), block: image.block() }
     }
 }

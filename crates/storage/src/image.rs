@@ -1,27 +1,25 @@
 //! Images: raw files and block devices.
 
-use std::fs::{File, OpenOptions};
+mod device;
+mod opening;
+
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl,
-    fcntl_setfl, fstat, ftruncate, seek, statx,
-};
+use rustix::fs::{FileType, ftruncate};
 
 use crate::command::SECTOR;
 use crate::image_lock::{Part, try_lock};
+use device::Geometry;
+use opening::{is_aligned, open, open_direct, punches_holes, size};
 
 /// How long an image's lock is waited for: as long as requests of a process that was killed take.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
-
-/// Alignment of requests where the kernel does not tell one: a page, the most that it asks for.
-const PAGE: u32 = 4096;
 
 /// Whether the page cache of the host is passed by (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +42,16 @@ pub struct ImageOptions {
     pub read_only: bool,
     /// Whether the page cache is passed by.
     pub direct: Direct,
+    /// Bytes of a block: what requests are aligned to. A power of two, 512 or more; `None`: as the
+    /// device has it, and 512 of a file.
+    pub sector_size: Option<u32>,
+}
+
+impl ImageOptions {
+    /// An image that is used as is usual.
+    pub fn new(path: PathBuf) -> ImageOptions {
+        ImageOptions { path, read_only: false, direct: Direct::Auto, sector_size: None }
+    }
 }
 
 /// Why an image cannot be used.
@@ -74,6 +82,9 @@ pub enum ImageError {
     /// Somebody else uses it.
     #[error("{} is locked: another process uses it", .0.display())]
     Locked(PathBuf),
+    /// A block device that somebody else has for himself.
+    #[error("{} is in use: it is mounted, or another process has it", .0.display())]
+    Busy(PathBuf),
     /// The system refuses something.
     #[error("{}: {error}", .path.display())]
     System {
@@ -109,41 +120,67 @@ pub struct Image {
     read_only: bool,
     is_device: bool,
     discards: bool,
-    block: u32,
+    sector: u32,
+    physical: u32,
     bytes: AtomicU64,
 }
 
 impl Image {
-    /// Opens an image.
+    /// Opens an image. A block device that may change is this process' alone from then on: nobody
+    /// can mount it.
     ///
     /// # Errors
     /// When there is none that can be used so.
     pub fn open(options: &ImageOptions) -> Result<Image, ImageError> {
+        let until = Instant::now() + LOCK_WAIT;
+        loop {
+            match Image::open_once(options, true) {
+                // A process that was killed has it as long as its requests take.
+                Err(ImageError::Busy(_)) if Instant::now() < until => {
+                    std::thread::sleep(LOCK_INTERVAL);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether an image could be opened, while others may use it.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(options: &ImageOptions) -> Result<(), ImageError> {
+        Image::open_once(options, false).map(drop)
+    }
+
+    fn open_once(options: &ImageOptions, exclusive: bool) -> Result<Image, ImageError> {
         let path = &options.path;
-        let (buffered, kind) = open(options, OFlags::empty())?;
-        let direct = match options.direct {
-            Direct::Never => None,
-            Direct::Auto => open_direct(options).ok().flatten(),
-            Direct::Always => Some(always_direct(options)?),
-        };
+        let (buffered, kind) = open(options, exclusive)?;
+        let is_device = kind == FileType::BlockDevice;
+        let geometry = is_device.then(|| Geometry::of(&buffered));
+        let direct = open_direct(options, geometry.map(|geometry| geometry.logical))?;
+        let logical = geometry.map_or(SECTOR as u32, |geometry| geometry.logical);
+        let sector = options.sector_size.unwrap_or(logical);
+        let unit = direct.as_ref().map_or(sector, |(_, align)| align.offset);
+        let physical = geometry.map_or(unit, |geometry| geometry.physical).max(sector);
         let system = |error: rustix::io::Errno| ImageError::System {
             path: path.clone(),
             error: error.into(),
         };
-        let bytes = size(&buffered, kind).map_err(system)?;
+        let bytes = size(&buffered, kind, sector).map_err(system)?;
         if bytes == 0 {
             return Err(ImageError::Empty(path.clone()));
         }
-        let is_device = kind == FileType::BlockDevice;
-        let block = direct.as_ref().map_or(SECTOR as u32, |(_, align)| align.offset);
+        let deallocates =
+            geometry.map_or_else(|| punches_holes(&buffered, bytes), |geometry| geometry.discards);
         Ok(Image {
             path: path.clone(),
-            discards: !options.read_only && (is_device || punches_holes(&buffered, bytes)),
             buffered,
             direct,
             read_only: options.read_only,
             is_device,
-            block: block.clamp(SECTOR as u32, PAGE),
+            discards: !options.read_only && deallocates,
+            sector,
+            physical,
             bytes: AtomicU64::new(bytes),
         })
     }
@@ -191,7 +228,7 @@ impl Image {
         &self.path
     }
 
-    /// Its length in bytes, a whole number of sectors.
+    /// Its length in bytes, a whole number of blocks.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -206,10 +243,15 @@ impl Image {
         self.direct.as_ref().map(|(_, alignment)| *alignment)
     }
 
-    /// Bytes of a block: requests of whole blocks are carried out without the page cache, where it
-    /// is passed by at all.
+    /// Bytes of a block: what requests are aligned to.
     pub fn block(&self) -> u32 {
-        self.block
+        self.sector
+    }
+
+    /// Bytes of what is best written as a whole, a multiple of a block: less may have to be read
+    /// before, or to pass through the page cache.
+    pub fn physical_block(&self) -> u32 {
+        self.physical
     }
 
     /// Whether discards free space.
@@ -241,7 +283,7 @@ impl Image {
 
     /// Whether the file or the device has become longer than the disk.
     pub fn has_grown(&self) -> bool {
-        size(&self.buffered, self.kind()).is_ok_and(|bytes| bytes > self.bytes())
+        size(&self.buffered, self.kind(), self.sector).is_ok_and(|bytes| bytes > self.bytes())
     }
 
     fn kind(&self) -> FileType {
@@ -262,7 +304,7 @@ impl Image {
             self.check_size(bytes)?;
             ftruncate(&self.buffered, bytes).map_err(system)?;
         }
-        let bytes = size(&self.buffered, self.kind()).map_err(system)?;
+        let bytes = size(&self.buffered, self.kind(), self.sector).map_err(system)?;
         if bytes == 0 {
             return Err(ImageError::Empty(self.path.clone()));
         }
@@ -285,87 +327,14 @@ impl Image {
                 self.bytes()
             ));
         }
-        if !bytes.is_multiple_of(u64::from(self.block)) {
+        if !bytes.is_multiple_of(u64::from(self.sector)) {
             return refuse(format!(
                 "{bytes} bytes are no whole number of blocks of {}",
-                self.block
+                self.sector
             ));
         }
         Ok(())
     }
-}
-
-/// Whether the kernel takes a request directly.
-fn is_aligned(align: Alignment, offset: u64, pieces: &[libc::iovec]) -> bool {
-    let (memory, unit) = (align.memory as usize, align.offset as usize);
-    let fits = |piece: &libc::iovec| {
-        piece.iov_base.addr().is_multiple_of(memory) && piece.iov_len.is_multiple_of(unit)
-    };
-    offset.is_multiple_of(unit as u64) && pieces.iter().all(fits)
-}
-
-/// Opens the image, and says what it is. Nothing that blocks is opened.
-fn open(options: &ImageOptions, flags: OFlags) -> Result<(File, FileType), ImageError> {
-    let path = &options.path;
-    let failed = |error: io::Error| ImageError::Open { path: path.clone(), error };
-    let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY).bits();
-    let file = OpenOptions::new()
-        .read(true)
-        .write(!options.read_only)
-        .custom_flags(flags as i32)
-        .open(path)
-        .map_err(failed)?;
-    let kind = fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    let kind = kind.map_err(|error| failed(error.into()))?;
-    if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
-        return Err(ImageError::Kind(path.clone()));
-    }
-    // Requests would fail where they would have to wait.
-    let unblocked =
-        fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
-    unblocked.map_err(|error| failed(error.into()))?;
-    Ok((file, kind))
-}
-
-/// Opens the image past the page cache. `None`: the kernel does not say what it takes then.
-fn open_direct(options: &ImageOptions) -> Result<Option<(File, Alignment)>, ImageError> {
-    let (file, _) = open(options, OFlags::DIRECT)?;
-    let asked = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-    let stat = asked.ok().filter(|stat| stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0);
-    let align = stat.map(|stat| Alignment {
-        memory: stat.stx_dio_mem_align,
-        offset: stat.stx_dio_offset_align,
-    });
-    Ok(align.filter(|align| align.memory > 0 && align.offset > 0).map(|align| (file, align)))
-}
-
-fn always_direct(options: &ImageOptions) -> Result<(File, Alignment), ImageError> {
-    let refused = |error| ImageError::Direct { path: options.path.clone(), error };
-    match open_direct(options) {
-        Ok(Some(direct)) => Ok(direct),
-        Ok(None) => {
-            let (file, _) = open(options, OFlags::DIRECT)?;
-            Ok((file, Alignment { memory: PAGE, offset: PAGE }))
-        }
-        Err(ImageError::Open { error, .. }) => Err(refused(error)),
-        Err(error) => Err(error),
-    }
-}
-
-/// Bytes of the whole sectors.
-fn size(file: &File, kind: FileType) -> rustix::io::Result<u64> {
-    let bytes = match kind {
-        FileType::BlockDevice => seek(file, SeekFrom::End(0))?,
-        _ => fstat(file)?.st_size as u64,
-    };
-    Ok(bytes - bytes % SECTOR)
-}
-
-/// Whether the file system gives back the space of a range. Asked of a range behind the end.
-fn punches_holes(file: &File, bytes: u64) -> bool {
-    let at = bytes.next_multiple_of(PAGE.into());
-    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    fallocate(file, mode, at, PAGE.into()).is_ok()
 }
 
 #[cfg(test)]
@@ -373,7 +342,7 @@ mod tests {
     use super::*;
 
     fn options(path: &Path) -> ImageOptions {
-        ImageOptions { path: path.to_owned(), read_only: false, direct: Direct::Auto }
+        ImageOptions::new(path.to_owned())
     }
 
     fn image(bytes: u64) -> (tempfile::NamedTempFile, Image) {
@@ -390,6 +359,18 @@ mod tests {
         let empty = tempfile::NamedTempFile::new().unwrap();
         assert!(matches!(Image::open(&options(empty.path())), Err(ImageError::Empty(_))));
         assert!(matches!(Image::open(&options(Path::new("/dev/null"))), Err(ImageError::Kind(_))));
+    }
+
+    #[test]
+    fn a_block_has_512_bytes_unless_the_options_say_otherwise() {
+        let (file, image) = image(10_000);
+        assert_eq!(image.block(), 512);
+        assert!(image.physical_block().is_multiple_of(512));
+        let options = ImageOptions { sector_size: Some(4096), ..options(file.path()) };
+        let image = Image::open(&options).unwrap();
+        assert_eq!((image.block(), image.bytes()), (4096, 8192));
+        assert!(image.physical_block().is_multiple_of(4096));
+        assert!(matches!(image.resize(Some(12_800)), Err(ImageError::Size(_))));
     }
 
     #[test]
@@ -417,18 +398,5 @@ mod tests {
         file.as_file().set_len(3 << 20).unwrap();
         assert!(image.has_grown());
         assert_eq!((image.resize(None).unwrap(), image.bytes()), (3 << 20, 3 << 20));
-    }
-
-    #[test]
-    fn alignment_is_of_addresses_offsets_and_lengths() {
-        let align = Alignment { memory: 4, offset: 512 };
-        let piece = |at: usize, len| libc::iovec {
-            iov_base: std::ptr::without_provenance_mut(at),
-            iov_len: len,
-        };
-        assert!(is_aligned(align, 1024, &[piece(4, 512), piece(8, 1024)]));
-        assert!(!is_aligned(align, 100, &[piece(4, 512)]));
-        assert!(!is_aligned(align, 0, &[piece(2, 512)]));
-        assert!(!is_aligned(align, 0, &[piece(4, 512), piece(8, 511)]));
     }
 }

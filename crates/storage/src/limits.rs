@@ -95,7 +95,7 @@ mod tests {
     use runtime::{Blocked, QueueId, Status};
 
     use super::*;
-    use crate::image::{Direct, ImageOptions};
+    use crate::image::ImageOptions;
     use crate::queue::{QueueError, RequestQueue};
     use crate::slot::{Attachment, Slot};
     use crate::{Disk, Image};
@@ -131,8 +131,7 @@ mod tests {
     fn slot(rates: DiskRates) -> (tempfile::NamedTempFile, Slot) {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(4096).unwrap();
-        let path = file.path().to_owned();
-        let options = ImageOptions { path, read_only: false, direct: Direct::Never };
+        let options = ImageOptions::new(file.path().to_owned());
         let disk = Arc::new(Disk::new(Arc::new(Image::open(&options).unwrap()), "x"));
         disk.set_limits(rates);
         let on = Attachment {

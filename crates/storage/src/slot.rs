@@ -241,7 +241,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         let path = file.path().to_owned();
-        let options = ImageOptions { path, read_only: false, direct: Direct::Never };
+        let options = ImageOptions { direct: Direct::Never, ..ImageOptions::new(path) };
         let image = Arc::new(Image::open(&options).unwrap());
         let errors = Arc::new(Mutex::new(Vec::new()));
         let reported = Arc::clone(&errors);

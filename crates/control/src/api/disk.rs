@@ -37,6 +37,8 @@ pub struct DiskReport {
     pub bytes: Option<u64>,
     /// Bytes of a block; null while the image is not open.
     pub block_bytes: Option<u32>,
+    /// Bytes of what is best written as a whole; null while the image is not open.
+    pub physical_block_bytes: Option<u32>,
     /// Nothing may change.
     pub read_only: bool,
     /// The host's page cache is passed by; null while the image is not open.

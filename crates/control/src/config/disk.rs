@@ -53,6 +53,8 @@ pub struct DiskSpec {
     pub read_only: bool,
     /// Whether the host's page cache is passed by.
     pub direct: Direct,
+    /// Bytes of a block; `None`: as the device has it, and 512 of a file.
+    pub sector_size: Option<u16>,
     /// The serial number; the name unless it is given.
     pub serial: String,
     /// How workers wait for requests; `None`: as for others.
@@ -68,7 +70,12 @@ pub(super) const DIRECT_WORDS: [(&str, Direct); 3] =
 impl DiskSpec {
     /// How the image is opened.
     pub fn image_options(&self) -> ImageOptions {
-        ImageOptions { path: self.image.clone(), read_only: self.read_only, direct: self.direct }
+        ImageOptions {
+            path: self.image.clone(),
+            read_only: self.read_only,
+            direct: self.direct,
+            sector_size: self.sector_size.map(u32::from),
+        }
     }
 
     /// The object of a `disk.add` request for this disk.
@@ -88,6 +95,7 @@ impl DiskSpec {
             "queues": self.queues,
             "read_only": self.read_only,
             "direct": direct.map(|(word, _)| word),
+            "sector_size": self.sector_size,
             "serial": self.serial,
             "polling": self.policy.map(|policy| policy.to_string()),
         });

@@ -1,6 +1,6 @@
 //! A `[[disk]]` table as it is written, and the description that it makes.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Component, Path, PathBuf};
 
 use network::poll::PollingPolicy;
@@ -19,7 +19,7 @@ use super::port_reader::Place;
 use super::port_table::{Name, Queues, Socket};
 use super::setting_keys::{apply, disk_keys};
 use super::source::{Problems, Source, VALUE};
-use super::value::{Amount, FromText, Number, Table, TableName, Text};
+use super::value::{Amount, FromText, Limits, Number, Table, TableName, Text};
 use super::xen_disks::XenDisksSpec;
 
 key_table! {
@@ -36,6 +36,7 @@ key_table! {
         "queues" queues: Number<Queues>,
         "read-only" read_only: bool,
         "direct" direct: Text<Direct>,
+        "sector-size" sector_size: Number<SectorSize>,
         "serial" serial: Text<Serial>,
         "polling" polling: Text<PollingPolicy>,
         "images" images: Vec<Text<ImageFolder>>,
@@ -123,6 +124,24 @@ impl FromText for Direct {
         known
             .map(|(_, direct)| direct)
             .ok_or_else(|| format!("{VALUE} is not known; give {}", Self::right()))
+    }
+}
+
+/// Bytes of a block.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(in crate::config) struct SectorSize;
+
+impl SectorSize {
+    /// Those that guests know.
+    const ALL: [u16; 2] = [512, 4096];
+}
+
+impl Limits for SectorSize {
+    const RANGE: RangeInclusive<u16> = 512..=4096;
+
+    fn right() -> String {
+        let [small, large] = Self::ALL;
+        format!("{small} or {large}")
     }
 }
 
@@ -226,6 +245,12 @@ impl Reader<'_, '_> {
                 format_args!("{VALUE} belongs to {owner} already; give another path"),
             );
         }
+        let sector_size = table.sector_size.map(|size| (size.span(), size.into_inner().0));
+        let odd = sector_size.as_ref().filter(|(_, size)| !SectorSize::ALL.contains(size));
+        if let Some((span, _)) = odd {
+            let right = SectorSize::right();
+            self.add("sector-size", span, format_args!("{VALUE} is out of range; give {right}"));
+        }
         let (Name(name), _) = name?;
         Some(DiskSpec {
             serial: inner(table.serial).map_or_else(|| name.chars().take(20).collect(), |it| it.0),
@@ -240,6 +265,7 @@ impl Reader<'_, '_> {
             queues: table.queues.map_or(DISK_QUEUES, |queues| queues.into_inner().0),
             read_only: table.read_only.is_some_and(Spanned::into_inner),
             direct: inner(table.direct).unwrap_or_default(),
+            sector_size: sector_size.map(|(_, size)| size),
             policy: inner(table.polling),
             settings,
         })
@@ -258,6 +284,7 @@ impl Reader<'_, '_> {
             ("socket-group", table.socket_group.is_some()),
             ("image", table.image.is_some()),
             ("read-only", table.read_only.is_some()),
+            ("sector-size", table.sector_size.is_some()),
             ("serial", table.serial.is_some()),
         ];
         for (key, _) in misplaced.into_iter().filter(|(_, given)| *given) {
@@ -383,9 +410,10 @@ mod tests {
         assert_eq!((disk.serial.as_str(), disk.policy), ("a", None));
         let all = "queues = 4\nread-only = true\ndirect = \"off\"\nserial = \"x y\"\n\
                    socket-mode = \"660\"\npolling = \"eco\"\nformat = \"raw\"\n\
-                   iops = 500\nbandwidth = \"200MB\"\nbandwidth-burst = \"4MiB\"\n";
+                   sector-size = 4096\niops = 500\nbandwidth = \"200MB\"\nbandwidth-burst = \"4MiB\"\n";
         let disk = parse_disks(&format!("{DISK}{all}")).unwrap().remove(0);
         assert_eq!((disk.queues, disk.read_only, disk.direct), (4, true, Direct::Never));
+        assert_eq!(disk.image_options().sector_size, Some(4096));
         let rates = disk.settings.limits.rates();
         assert_eq!(rates.requests, Some(Rate { per_second: 500, burst: 128 }));
         assert_eq!(rates.bytes, Some(Rate { per_second: 200_000_000, burst: 4 << 20 }));
@@ -400,6 +428,8 @@ mod tests {
             ("format = \"qcow2\"", "is not a format of images"),
             ("direct = \"maybe\"", "give \"auto\", \"on\" or \"off\""),
             ("queues = 0", "out of range"),
+            ("sector-size = 1024", "1024 is out of range; give 512 or 4096"),
+            ("sector-size = 8192", "8192 is out of range; give 512 or 4096"),
             ("read-only = 1", "is not a boolean"),
             ("iops = \"20K\"", "write \"20k\""),
             ("bandwidth = \"200Mbit\"", "write \"25MB\""),
@@ -451,7 +481,8 @@ mod tests {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             disk_changes(&words).map_err(|errors| errors.to_string())
         };
-        let disk = parse_disks(&format!("{DISK}iops = \"2k\"\niops-burst = 7\n")).unwrap().remove(0);
+        let disk =
+            parse_disks(&format!("{DISK}iops = \"2k\"\niops-burst = 7\n")).unwrap().remove(0);
         let set = words(&["iops=none", "bandwidth=1.5MB", "bandwidth-burst=64KiB"]).unwrap();
         let settings = disk.settings.changed(&set).unwrap();
         assert_eq!(settings.limits.rates().requests, None, "with its burst");

@@ -81,6 +81,9 @@ pub struct AddDisk {
     /// Whether to bypass the host's page cache: auto, on or off [default: auto]
     #[arg(long, value_name = "WORD")]
     pub direct: Option<String>,
+    /// Bytes of a block, 512 or 4096 [default: as the device has it; of a file, 512]
+    #[arg(long, value_name = "BYTES")]
+    pub sector_size: Option<String>,
     /// Serial number, at most 20 characters [default: the name]
     #[arg(long, value_name = "TEXT")]
     pub serial: Option<String>,
@@ -117,6 +120,7 @@ impl AddDisk {
             ("queues", self.queues.map(number)),
             ("read-only", self.read_only.map(boolean)),
             ("direct", self.direct.map(Value::from)),
+            ("sector-size", self.sector_size.map(number)),
             ("serial", self.serial.map(Value::from)),
             ("polling", self.polling.map(Value::from)),
             ("iops", self.iops.map(Value::from)),

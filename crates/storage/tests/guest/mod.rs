@@ -17,7 +17,7 @@ use ring::{IoChain, Memory, RequestRing, RingConfig, SplitRequests};
 use runtime::{Group, ManualWorker, group};
 use storage::disks::{DiskId, DiskSpec};
 use storage::engine::Engine;
-use storage::image::{Direct, ImageOptions};
+use storage::image::ImageOptions;
 use storage::queue::{Notified, QueueError, RequestQueue};
 use storage::{BlockPipeline, Disk, Disks, Image};
 
@@ -132,7 +132,7 @@ impl Sent {
 }
 
 pub fn options(path: &Path) -> ImageOptions {
-    ImageOptions { path: path.to_owned(), read_only: false, direct: Direct::Auto }
+    ImageOptions::new(path.to_owned())
 }
 
 impl Site {

@@ -25,6 +25,10 @@ fn space(disk: &Disk, queues: u16, write_cache: bool) -> [u8; LEN] {
     put(0, &(image.bytes() / SECTOR).to_le_bytes());
     put(12, &SEG_MAX.to_le_bytes());
     put(20, &image.block().to_le_bytes());
+    // Physical blocks begin at the first block. As few bytes as one are written at once best.
+    let blocks = (image.physical_block() / image.block()).max(1);
+    put(24, &[blocks.ilog2() as u8, 0]);
+    put(26, &u16::try_from(blocks).unwrap_or(u16::MAX).to_le_bytes());
     put(WCE_AT as usize, &[u8::from(write_cache)]);
     put(34, &queues.to_le_bytes());
     put(36, &MOST_DISCARDED.to_le_bytes());
@@ -57,16 +61,20 @@ mod tests {
     fn any_range_is_read() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(3 << 30).unwrap();
-        let options =
-            ImageOptions { path: file.path().to_owned(), read_only: false, direct: Direct::Never };
+        let options = ImageOptions {
+            direct: Direct::Never,
+            sector_size: Some(4096),
+            ..ImageOptions::new(file.path().to_owned())
+        };
         let disk = Disk::new(Arc::new(Image::open(&options).unwrap()), "x");
         let mut whole = [1; 256];
         read(&disk, 4, true, 0, &mut whole);
         assert_eq!(whole[..8], (6u64 << 20).to_le_bytes());
         assert_eq!(
             (&whole[20..24], whole[32], &whole[34..36]),
-            (&[0, 2, 0, 0][..], 1, &[4, 0][..])
+            (&[0, 16, 0, 0][..], 1, &[4, 0][..])
         );
+        assert_eq!(whole[24..32], [0, 0, 1, 0, 0, 0, 0, 0], "as large as a block");
         assert!(whole[60..].iter().all(|byte| *byte == 0));
         for (offset, len) in [(0, 8), (7, 30), (50, 100), (60, 4), (1000, 8), (u32::MAX, 256)] {
             let mut part = vec![7; len];

@@ -17,6 +17,8 @@ pub mod bit {
     pub const RO: u64 = 1 << VIRTIO_BLK_F_RO;
     /// The configuration space holds the size of a block.
     pub const BLK_SIZE: u64 = 1 << VIRTIO_BLK_F_BLK_SIZE;
+    /// The size of a physical block is told.
+    pub const TOPOLOGY: u64 = 1 << VIRTIO_BLK_F_TOPOLOGY;
     /// The driver sends flushes.
     pub const FLUSH: u64 = 1 << VIRTIO_BLK_F_FLUSH;
     /// The driver may switch the write cache on and off.
@@ -30,11 +32,12 @@ pub mod bit {
 }
 
 /// Names of the device bits that are offered.
-const NAMES: [(u64, &str); 8] = [
+const NAMES: [(u64, &str); 9] = [
     (bit::SEG_MAX, "seg_max"),
     (bit::RO, "ro"),
     (bit::BLK_SIZE, "blk_size"),
     (bit::FLUSH, "flush"),
+    (bit::TOPOLOGY, "topology"),
     (bit::CONFIG_WCE, "config_wce"),
     (bit::MQ, "mq"),
     (bit::DISCARD, "discard"),
@@ -47,7 +50,8 @@ pub const PROTOCOL: u64 = protocol::CONFIG | protocol::BACKEND_REQ;
 
 /// The device bits that are offered for a disk.
 pub fn offered(disk: &Disk) -> u64 {
-    let always = bit::SEG_MAX | bit::BLK_SIZE | bit::FLUSH | bit::CONFIG_WCE | bit::MQ;
+    let always =
+        bit::SEG_MAX | bit::BLK_SIZE | bit::FLUSH | bit::TOPOLOGY | bit::CONFIG_WCE | bit::MQ;
     let image = disk.image();
     match image.is_read_only() {
         true => always | bit::RO,

@@ -96,9 +96,9 @@ impl Vbd {
             return Err(VbdError::Outside(settings.image));
         }
         let image = Image::open(&ImageOptions {
-            path: settings.image.clone(),
             read_only: settings.read_only,
             direct: self.driver.config.direct,
+            ..ImageOptions::new(settings.image.clone())
         })?;
         // Requests of a process that was killed may still be with the kernel: they hold the lock.
         if resumed {

@@ -1,0 +1,137 @@
+//! Opening images, and what the kernel says of an open one.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+
+use rustix::fs::{
+    AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl,
+    fcntl_setfl, fstat, seek, statx,
+};
+
+use super::{Alignment, Direct, ImageError, ImageOptions};
+
+/// What requests are aligned to where the kernel does not say: a page, the most that it asks for.
+const PAGE: u32 = 4096;
+
+/// Whether the kernel takes a request directly.
+pub(super) fn is_aligned(align: Alignment, offset: u64, pieces: &[libc::iovec]) -> bool {
+    let (memory, unit) = (align.memory as usize, align.offset as usize);
+    let fits = |piece: &libc::iovec| {
+        piece.iov_base.addr().is_multiple_of(memory) && piece.iov_len.is_multiple_of(unit)
+    };
+    offset.is_multiple_of(unit as u64) && pieces.iter().all(fits)
+}
+
+/// Opens the image through the page cache, and says what it is. `exclusive`: a block device that
+/// may change cannot be opened so by anybody else, nor mounted.
+pub(super) fn open(
+    options: &ImageOptions,
+    exclusive: bool,
+) -> Result<(File, FileType), ImageError> {
+    let is_device =
+        std::fs::metadata(&options.path).is_ok_and(|found| found.file_type().is_block_device());
+    let flags = match exclusive && !options.read_only && is_device {
+        true => OFlags::EXCL,
+        false => OFlags::empty(),
+    };
+    open_with(options, flags)
+}
+
+/// Opens the image. Nothing that blocks is opened.
+fn open_with(options: &ImageOptions, flags: OFlags) -> Result<(File, FileType), ImageError> {
+    let path = &options.path;
+    let failed = |error: io::Error| match error.raw_os_error() {
+        Some(libc::EBUSY) => ImageError::Busy(path.clone()),
+        _ => ImageError::Open { path: path.clone(), error },
+    };
+    let flags = (flags | OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let file = OpenOptions::new()
+        .read(true)
+        .write(!options.read_only)
+        .custom_flags(flags as i32)
+        .open(path)
+        .map_err(failed)?;
+    let kind = fstat(&file).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    let kind = kind.map_err(|error| failed(error.into()))?;
+    if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
+        return Err(ImageError::Kind(path.clone()));
+    }
+    // Requests would fail where they would have to wait.
+    let unblocked =
+        fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
+    unblocked.map_err(|error| failed(error.into()))?;
+    Ok((file, kind))
+}
+
+/// Opens the image past the page cache, as the options say. `logical`: bytes of a block, of a
+/// device.
+pub(super) fn open_direct(
+    options: &ImageOptions,
+    logical: Option<u32>,
+) -> Result<Option<(File, Alignment)>, ImageError> {
+    let opened = match options.direct {
+        Direct::Never => return Ok(None),
+        Direct::Auto | Direct::Always => open_with(options, OFlags::DIRECT),
+    };
+    // What devices ask for was told by this alone before there was STATX_DIOALIGN.
+    let of_device = logical.map(|logical| Alignment { memory: logical, offset: logical });
+    let aligned = opened.map(|(file, _)| {
+        let align = alignment(&file).or(of_device);
+        (file, align)
+    });
+    match (options.direct, aligned) {
+        (Direct::Always, Ok((file, align))) => {
+            let page = Alignment { memory: PAGE, offset: PAGE };
+            Ok(Some((file, align.unwrap_or(page))))
+        }
+        (Direct::Always, Err(ImageError::Open { error, .. })) => {
+            Err(ImageError::Direct { path: options.path.clone(), error })
+        }
+        (Direct::Always, Err(error)) => Err(error),
+        (_, aligned) => Ok(aligned.ok().and_then(|(file, align)| align.map(|align| (file, align)))),
+    }
+}
+
+/// What the kernel asks of direct requests to this file; `None`: it does not say.
+fn alignment(file: &File) -> Option<Alignment> {
+    let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let said = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let align = Alignment { memory: stat.stx_dio_mem_align, offset: stat.stx_dio_offset_align };
+    (said && align.memory > 0 && align.offset > 0).then_some(align)
+}
+
+/// Bytes of the whole blocks.
+pub(super) fn size(file: &File, kind: FileType, block: u32) -> rustix::io::Result<u64> {
+    let bytes = match kind {
+        // The same number as by BLKGETSIZE64, which the sandbox does not allow for all devices.
+        FileType::BlockDevice => seek(file, SeekFrom::End(0))?,
+        _ => fstat(file)?.st_size as u64,
+    };
+    Ok(bytes - bytes % u64::from(block.max(1)))
+}
+
+/// Whether the file system gives back the space of a range. Asked of a range behind the end.
+pub(super) fn punches_holes(file: &File, bytes: u64) -> bool {
+    let at = bytes.next_multiple_of(PAGE.into());
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, mode, at, PAGE.into()).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alignment_is_of_addresses_offsets_and_lengths() {
+        let align = Alignment { memory: 4, offset: 512 };
+        let piece = |at: usize, len| libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(at),
+            iov_len: len,
+        };
+        assert!(is_aligned(align, 1024, &[piece(4, 512), piece(8, 1024)]));
+        assert!(!is_aligned(align, 100, &[piece(4, 512)]));
+        assert!(!is_aligned(align, 0, &[piece(2, 512)]));
+        assert!(!is_aligned(align, 0, &[piece(4, 512), piece(8, 511)]));
+    }
+}
