@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use tracing::{info, warn};
 
 use crate::api::{
-    DiskCounts, DiskQueueReport, DiskReport, PortState, ReloadChange, ReloadSubject,
+    DiskCounts, DiskQueueReport, DiskReport, MemoryReport, PortState, ReloadChange, ReloadSubject,
 };
 use crate::config::{Config, DiskSettings, DiskSpec, XenDisksSpec};
 use crate::natural;
@@ -117,6 +117,7 @@ impl DiskStarter {
             queues: spec.queues,
             disk: Arc::new(disk),
             policy: spec.policy,
+            memory: spec.settings.memory_limit(),
         };
         Ok(DiskPort::start(Arc::clone(disks), config)?)
     }
@@ -141,6 +142,7 @@ impl Entry {
         info!(disk = %self.spec.name, "changed");
         if let Ok(port) = &self.port {
             port.set_limits(self.spec.settings.limits.rates());
+            port.account().set_limit(self.spec.settings.memory_limit());
         }
     }
 }
@@ -363,13 +365,13 @@ impl Disks {
             ..DiskReport::default()
         };
         match port {
-            Ok(port) => self.describe(port, &mut report),
+            Ok(port) => self.describe(spec, port, &mut report),
             Err(error) => report.reason = Some(error.to_string()),
         }
         report
     }
 
-    fn describe(&self, port: &DiskPort, report: &mut DiskReport) {
+    fn describe(&self, spec: &DiskSpec, port: &DiskPort, report: &mut DiskReport) {
         let (status, disk) = (port.status(), port.disk());
         report.state = status.state.into();
         report.features =
@@ -377,6 +379,10 @@ impl Disks {
         (report.peer, report.connections) = (status.peer, status.connections);
         (report.violations, report.recovered_rings) = (status.violations, status.recovered);
         (report.unclear_rings, report.reason) = (status.unclear, status.complaint());
+        report.memory = spec.settings.memory.map(|_| MemoryReport {
+            allocated_bytes: port.account().allocated(),
+            limit_bytes: port.account().limit(),
+        });
         report.bytes = Some(disk.image().bytes());
         report.block_bytes = Some(disk.image().block());
         report.physical_block_bytes = Some(disk.image().physical_block());

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use crate::copy::copy;
 use crate::gather::MAX_SPANS;
+use crate::grant::PAGE;
 use crate::region::Memory;
 use crate::violation::Violation;
 
@@ -145,6 +146,19 @@ impl IoChain {
         self.writable.len
     }
 
+    /// How many pages the pieces that are left lie in, at most.
+    pub fn pages(&self) -> u64 {
+        let pieces = self.readable.rest().iter().chain(self.writable.rest());
+        pieces.map(|piece| (piece.iov_len / PAGE) as u64 + 2).sum()
+    }
+
+    /// The kernel has read or written so many pages.
+    pub fn used_by_kernel(&self, pages: u64) {
+        if let Some(memory) = &self.memory {
+            memory.used_by_kernel(pages);
+        }
+    }
+
     /// Copies the next readable bytes into `buf`. False: there are fewer, and nothing was done.
     pub fn read(&mut self, buf: &mut [u8]) -> bool {
         if self.readable.len < buf.len() as u64 {
@@ -219,6 +233,14 @@ mod tests {
             chain.add(addr, len, writable, &mut 0).unwrap();
         }
         (memory, chain)
+    }
+
+    #[test]
+    fn pages_are_not_underestimated() {
+        let (_, mut chain) = chain(&[(0, 16, false), (4095, 2, true), (8191, 8194, true)]);
+        assert!(chain.pages() >= 1 + 2 + 4);
+        assert!(chain.read(&mut [0; 16]));
+        assert!((6..9).contains(&chain.pages()));
     }
 
     #[test]

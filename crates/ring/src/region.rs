@@ -293,6 +293,16 @@ impl Memory {
         }
     }
 
+    /// The kernel has read or written so many pages of this memory, and perhaps allocated them: whose
+    /// faults that were, nobody tells. Costs nothing where the account has no limit.
+    pub fn used_by_kernel(&self, pages: u64) {
+        if let Some(Charged { account, .. }) = &self.charged
+            && account.limit() < u64::MAX
+        {
+            account.note(pages);
+        }
+    }
+
     /// So many page faults may have happened in this memory or in another one.
     pub fn settle(&self, faults: u64) {
         if let Some(Charged { account, .. }) = &self.charged {

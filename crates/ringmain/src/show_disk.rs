@@ -3,6 +3,7 @@
 use control::api::{DiskCounts, DiskLimitsReport, DiskReport};
 use control::config::{BurstBytes, ByteRate, Requests};
 
+use crate::show::memory_line;
 use crate::table::Table;
 
 /// `ringmain disk list`.
@@ -51,7 +52,8 @@ pub fn disk(disk: &DiskReport) -> String {
     lines.push(("queues", format!("{} in use, {} at most", in_use(disk), disk.queues_offered)));
     if let (Some(bytes), Some(block)) = (disk.bytes, disk.block_bytes) {
         let physical = disk.physical_block_bytes.filter(|physical| *physical != block);
-        let physical = physical.map_or(String::new(), |it| format!(", physical ones of {it} bytes"));
+        let physical =
+            physical.map_or(String::new(), |it| format!(", physical ones of {it} bytes"));
         lines.push(("size", format!("{}, blocks of {block} bytes{physical}", length(bytes))));
     }
     if let Some(direct) = disk.direct {
@@ -66,6 +68,7 @@ pub fn disk(disk: &DiskReport) -> String {
         };
         lines.push(("write cache", word.to_owned()));
     }
+    lines.extend(disk.memory.as_ref().map(|memory| ("memory", memory_line(memory))));
     lines.extend(limits(&disk.limits).map(|limits| ("limits", limits)));
     if disk.total.limited > 0 {
         lines.push(("limited", format!("requests waited {} times", disk.total.limited)));

@@ -149,6 +149,7 @@ impl BlockPipeline {
                 let bytes = if direct { request.left / DIRECT } else { request.left };
                 slot.in_flight += 1;
                 self.in_flight += 1;
+                request.pages = request.chain.pages();
                 self.submit(request);
                 return CHARGE + bytes;
             }
@@ -197,6 +198,7 @@ impl BlockPipeline {
             Err(errno) => Some(errno),
         };
         self.in_flight -= 1;
+        request.chain.used_by_kernel(request.pages);
         let Some(slot) = self.slots.get_mut(request.slot) else { return self.recycle(request) };
         slot.in_flight -= 1;
         let failure = error.map(failure);

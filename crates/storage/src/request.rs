@@ -63,6 +63,8 @@ pub struct Request {
     pub(crate) zeroes: bool,
     /// Room for data in the driver's buffers, as the request came.
     pub(crate) room: u32,
+    /// Pages of the guest's memory that the kernel uses for the request, at most.
+    pub(crate) pages: u64,
     /// The one piece of a step that is a part of a larger piece.
     part: Part,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::PortState;
+use super::{MemoryReport, PortState};
 
 /// Everything about a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -51,6 +51,9 @@ pub struct DiskReport {
     pub features: Vec<String>,
     /// Queues that the disk offers.
     pub queues_offered: u16,
+    /// How much of the peer's memory was allocated by this process, at most; null without a limit, or
+    /// while the disk is not in service.
+    pub memory: Option<MemoryReport>,
     /// What the disk may do, with the bursts that hold where none are set.
     pub limits: DiskLimitsReport,
     /// Sum over all queues.

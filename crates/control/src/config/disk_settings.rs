@@ -5,6 +5,7 @@ use storage::limits::DiskRates;
 
 use super::amount::BurstBytes;
 use super::disk_amount::{ByteRate, Requests};
+use super::memory_size::MemorySize;
 use super::rates::Conflict;
 
 /// A burst that nobody set is what the rate allows in so many milliseconds.
@@ -19,6 +20,15 @@ const LEAST_REQUESTS: u64 = 128;
 pub struct DiskSettings {
     /// What it may do.
     pub limits: DiskLimits,
+    /// How much of its peer's memory may be allocated here; `None`: all of it.
+    pub memory: Option<MemorySize>,
+}
+
+impl DiskSettings {
+    /// How much of its peer's memory may be allocated here, in bytes.
+    pub fn memory_limit(&self) -> u64 {
+        self.memory.map_or(u64::MAX, |MemorySize(bytes)| bytes)
+    }
 }
 
 /// Limits of a disk. What is not set is not limited.

@@ -15,6 +15,7 @@ use super::disk_amount::{ByteRate, Requests};
 use super::disk_settings::DiskSettings;
 use super::error::ConfigErrors;
 use super::key_table::{KeyTable, key_table};
+use super::memory_size::MemorySize;
 use super::port_reader::Place;
 use super::port_table::{Name, Queues, Socket};
 use super::setting_keys::{apply, disk_keys};
@@ -44,6 +45,7 @@ key_table! {
         "iops-burst" iops_burst: Amount<Requests>,
         "bandwidth" bandwidth: Amount<ByteRate>,
         "bandwidth-burst" bandwidth_burst: Amount<BurstBytes>,
+        "memory" memory: Text<MemorySize>,
     }
 }
 
@@ -410,10 +412,12 @@ mod tests {
         assert_eq!((disk.serial.as_str(), disk.policy), ("a", None));
         let all = "queues = 4\nread-only = true\ndirect = \"off\"\nserial = \"x y\"\n\
                    socket-mode = \"660\"\npolling = \"eco\"\nformat = \"raw\"\n\
-                   sector-size = 4096\niops = 500\nbandwidth = \"200MB\"\nbandwidth-burst = \"4MiB\"\n";
+                   sector-size = 4096\niops = 500\nbandwidth = \"200MB\"\nbandwidth-burst = \"4MiB\"\n\
+                   memory = \"2GiB\"\n";
         let disk = parse_disks(&format!("{DISK}{all}")).unwrap().remove(0);
         assert_eq!((disk.queues, disk.read_only, disk.direct), (4, true, Direct::Never));
         assert_eq!(disk.image_options().sector_size, Some(4096));
+        assert_eq!(disk.settings.memory_limit(), 2 << 30);
         let rates = disk.settings.limits.rates();
         assert_eq!(rates.requests, Some(Rate { per_second: 500, burst: 128 }));
         assert_eq!(rates.bytes, Some(Rate { per_second: 200_000_000, burst: 4 << 20 }));
@@ -494,6 +498,10 @@ mod tests {
         assert!(fixed.contains("remove the disk, and add it anew"), "{fixed}");
         let example = words(&["iops"]).unwrap_err();
         assert!(example.contains("like iops=20k or iops=none"), "{example}");
+        let memory = disk.settings.changed(&words(&["memory=64MiB"]).unwrap()).unwrap();
+        assert_eq!(memory.memory_limit(), 64 << 20);
+        let all = memory.changed(&words(&["memory=none"]).unwrap()).unwrap();
+        assert_eq!(all.memory_limit(), u64::MAX);
         assert!(words(&["iosp=1"]).unwrap_err().contains("did you mean \"iops\"?"));
     }
 

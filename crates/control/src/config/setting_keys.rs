@@ -81,6 +81,7 @@ pub(super) fn disk_keys() -> Vec<Key<DiskTable, DiskSettings>> {
         key!("iops-burst", iops_burst, [limits.iops_burst], amount, text),
         key!("bandwidth", bandwidth, [limits.bandwidth], amount, text),
         key!("bandwidth-burst", bandwidth_burst, [limits.bandwidth_burst], amount, text),
+        key!("memory", memory, [memory], some_size, text),
     ]
 }
 
@@ -108,6 +109,10 @@ fn list<T>(List(items): List<Text<T>>) -> Vec<T> {
 
 fn size(Text(size): Text<MemorySize>) -> MemorySize {
     size
+}
+
+fn some_size(Text(size): Text<MemorySize>) -> Option<MemorySize> {
+    Some(size)
 }
 
 /// The value, or null if it is the default.

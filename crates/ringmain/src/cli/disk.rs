@@ -21,7 +21,7 @@ pub enum Disk {
         /// Name of the disk
         name: String,
         /// Keys of the configuration and new values, like iops=20k bandwidth=none: iops,
-        /// iops-burst, bandwidth, bandwidth-burst
+        /// iops-burst, bandwidth, bandwidth-burst, memory
         #[arg(required = true, value_name = "KEY=VALUE")]
         changes: Vec<String>,
     },
@@ -103,6 +103,9 @@ pub struct AddDisk {
     /// Bytes that may be moved at once after a pause [default: 10 ms of --bandwidth, at least 1MiB]
     #[arg(long, value_name = "BYTES")]
     pub bandwidth_burst: Option<String>,
+    /// How much of the guest's memory the daemon may be made to allocate, like 512MiB [default: all]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
 }
 
 impl AddDisk {
@@ -127,6 +130,7 @@ impl AddDisk {
             ("iops-burst", self.iops_burst.map(Value::from)),
             ("bandwidth", self.bandwidth.map(Value::from)),
             ("bandwidth-burst", self.bandwidth_burst.map(Value::from)),
+            ("memory", self.memory.map(Value::from)),
         ])
     }
 }

@@ -19,10 +19,6 @@ use crate::transport::event::Event;
 use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server, Subject};
 use crate::transport::status::PortStatus;
 
-/// How much of a guest's memory may be allocated by serving its disk: all of it. Whoever writes a
-/// disk's contents to its memory has asked for them.
-const MEMORY: u64 = u64::MAX;
-
 /// Most queues of a disk.
 pub const MAX_QUEUES: u16 = 128;
 
@@ -40,6 +36,8 @@ pub struct DiskConfig {
     pub disk: Arc<Disk>,
     /// How workers wait for its requests; `None`: as for all others.
     pub policy: Option<PollingPolicy>,
+    /// How much of its front-end's memory may be allocated here, in bytes; `u64::MAX`: all of it.
+    pub memory: u64,
 }
 
 /// Why a disk cannot be served.
@@ -63,6 +61,7 @@ pub struct DiskPort {
     place: Place,
     disk: Arc<Disk>,
     changes: Arc<Event>,
+    account: Arc<MemoryAccount>,
 }
 
 impl DiskPort {
@@ -71,7 +70,7 @@ impl DiskPort {
     /// # Errors
     /// When its socket is taken, or no thread or descriptor is left. Then nothing has changed.
     pub fn start(disks: Arc<Disks>, config: DiskConfig) -> Result<DiskPort, DiskPortError> {
-        let DiskConfig { name, socket, permissions, queues, disk, policy } = config;
+        let DiskConfig { name, socket, permissions, queues, disk, policy, memory } = config;
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(DiskPortError::Queues(queues));
         }
@@ -89,16 +88,17 @@ impl DiskPort {
             policy,
         });
         let place = Place { disks, id };
+        let account = Arc::new(MemoryAccount::new(memory));
         let port = BlkPort {
             place: place.clone(),
             disk: Arc::clone(&disk),
             queues,
             changes: Arc::clone(&changes),
-            account: Arc::new(MemoryAccount::new(MEMORY)),
+            account: Arc::clone(&account),
         };
         let server = Server::start(Subject::Disk(name), endpoint, faults, port)
             .inspect_err(|_| place.disks.remove(place.id))?;
-        Ok(DiskPort { server, place, disk, changes })
+        Ok(DiskPort { server, place, disk, changes, account })
     }
 
     /// Its number among the disks.
@@ -114,6 +114,12 @@ impl DiskPort {
     /// How it is doing.
     pub fn status(&self) -> PortStatus {
         self.server.status()
+    }
+
+    /// How much of its front-end's memory may be allocated here, and how much was, at most. The
+    /// limit can be changed.
+    pub fn account(&self) -> &MemoryAccount {
+        &self.account
     }
 
     /// What the disk may do. In force when this returns.

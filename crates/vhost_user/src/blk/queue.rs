@@ -46,12 +46,10 @@ impl<R: RequestRing> BlkQueue<R> {
         BlkQueue { ring, control }
     }
 
-    /// Fails when the guest's memory has a hole. Then what was read were zeros, or soon will be.
+    /// Fails when the guest's memory has a hole, since then what was read were zeros, or soon will
+    /// be; and when more of it was allocated here than may be.
     fn check_memory(&self) -> Result<(), Violation> {
-        match self.ring.memory().is_faulted() {
-            true => Err(Violation::MemoryTruncated),
-            false => Ok(()),
-        }
+        self.ring.memory().violation().map_or(Ok(()), Err)
     }
 }
 

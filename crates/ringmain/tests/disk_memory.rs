@@ -1,0 +1,95 @@
+//! What the kernel allocates for requests of a disk is charged to the disk.
+
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use control::api::{DiskReport, Reply, Request};
+use lab::daemon::Daemon;
+use ring::driver::{DriverRing, Piece, Used};
+use ring::split::driver::SplitDriver;
+use vhost_user::blk::feature::bit;
+use vhost_user_driver::{FrontEnd, FrontEndConfig, Guest, Vring};
+
+/// Bytes of each read, and of the image.
+const READ: u32 = 64 << 10;
+/// Bytes that are read in all, each into memory that nobody has touched.
+const BYTES: u64 = 32 << 20;
+
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+fn disk(daemon: &Daemon) -> DiskReport {
+    match daemon.client().ask(&Request::DiskShow { name: "disk".into() }).unwrap() {
+        Reply::Disk(disk) => *disk,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Reads into new memory until all of it is used, or the daemon has hung up.
+fn read(daemon: &Daemon, violations: u64) {
+    let features = bit::VERSION_1 | bit::FLUSH;
+    let protocol = FrontEndConfig::usual_protocol();
+    let config =
+        FrontEndConfig { features, required: features, queue_pairs: 1, mtu: None, protocol };
+    let stream = UnixStream::connect(daemon.dir().join("disk.sock")).unwrap();
+    let mut front = FrontEnd::negotiate(stream, &config).unwrap();
+    let mut guest = Guest::new(BYTES + (1 << 20), 1).unwrap();
+    front.share(&guest).unwrap();
+    let mut vring = Vring::<SplitDriver>::new(&mut guest, 0, 64, front.features(), 0).unwrap();
+    front.start(&vring, vring.config().start).unwrap();
+    let fixed = guest.alloc(64, 64).unwrap();
+    guest.memory().write(fixed, &[0; 16]).unwrap();
+    let until = Instant::now() + WATCHDOG;
+    for _ in 0..BYTES / u64::from(READ) {
+        let at = guest.alloc(READ.into(), 4096).unwrap();
+        let piece = |addr, len| Piece { addr, len };
+        let writable = [piece(at, READ), piece(fixed + 32, 1)];
+        vring.ring.add_request(&[piece(fixed, 16)], &writable).unwrap();
+        vring.publish();
+        while vring.ring.collect(&mut [Used::default()]).unwrap() == 0 {
+            assert!(Instant::now() < until, "{}", daemon.log());
+            if disk(daemon).violations > violations {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_front_end_whose_memory_its_disk_uses_up_is_stopped_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.raw");
+    File::create(&image).unwrap().set_len(READ.into()).unwrap();
+    let config = |dir: &Path| {
+        format!(
+            "[workers]\ncount = 1\n[[disk]]\nname = \"disk\"\nkind = \"vhost-user\"\n\
+             socket = \"{}\"\nimage = \"{}\"\nmemory = \"4MiB\"\n",
+            dir.join("disk.sock").display(),
+            image.display()
+        )
+    };
+    let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
+    // Each connection begins at zero, and ends in the same way.
+    for violations in 0..2 {
+        read(&daemon, violations);
+        let until = Instant::now() + WATCHDOG;
+        while disk(&daemon).violations == violations {
+            assert!(Instant::now() < until, "{:#?}", disk(&daemon));
+        }
+        let disk = disk(&daemon);
+        assert!(disk.reason.as_deref().is_some_and(|why| why.contains("memory limit")), "{disk:?}");
+        let memory = disk.memory.unwrap();
+        assert_eq!(memory.limit_bytes, 4 << 20);
+        assert!((4 << 20..8 << 20).contains(&memory.allocated_bytes), "{memory:?}");
+        assert!(disk.total.read_bytes < (violations + 1) * BYTES, "{disk:?}");
+    }
+    let set = serde_json::json!({ "memory": null });
+    let set = set.as_object().unwrap().clone();
+    daemon.client().ask(&Request::DiskSet { name: "disk".into(), set }).unwrap();
+    let before = disk(&daemon).total.read_bytes;
+    read(&daemon, 2);
+    let after = disk(&daemon);
+    assert_eq!((after.violations, after.memory), (2, None));
+    assert_eq!(after.total.read_bytes - before, BYTES);
+}
