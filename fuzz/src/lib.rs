@@ -5,8 +5,10 @@
 pub mod blkif;
 pub mod control;
 pub mod daemon;
+pub mod disk;
 pub mod frame;
 pub mod guard;
+pub mod inflight;
 pub mod input;
 pub mod keys;
 pub mod messages;

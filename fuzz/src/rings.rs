@@ -42,7 +42,8 @@ pub fn run<R: DeviceRing>(data: &[u8]) {
     bench.ring.position();
 }
 
-fn memory() -> Arc<Memory> {
+/// A peer's memory: two regions of a file.
+pub fn memory() -> Arc<Memory> {
     let fd = memfd_create(c"fuzz", MemfdFlags::CLOEXEC).expect("a memory file");
     ftruncate(&fd, 2 * BYTES).expect("room");
     let region = |guest_addr, offset| RegionSpec {
@@ -55,13 +56,14 @@ fn memory() -> Arc<Memory> {
     Arc::new(Memory::map(vec![region(0, 0), region(SECOND, BYTES)]).expect("memory"))
 }
 
-fn write(memory: &Memory, at: u64, bytes: &[u8]) {
+/// Writes what lies within the memory.
+pub fn write(memory: &Memory, at: u64, bytes: &[u8]) {
     // Beyond the end there is nothing to be written.
     let _ = memory.write(at, bytes);
 }
 
 /// A ring that can be, most of the time.
-fn config(input: &mut Input<'_>) -> RingConfig {
+pub fn config(input: &mut Input<'_>) -> RingConfig {
     let kind = input.u8();
     let size = match kind & 7 {
         0 => input.u16(),
@@ -79,6 +81,41 @@ fn config(input: &mut Input<'_>) -> RingConfig {
     }
 }
 
+/// Any bytes in one of the areas.
+pub fn scribble(memory: &Memory, input: &mut Input<'_>) {
+    let area = [0, 0x1000, 0x2000, 0x3000][input.below(4) as usize];
+    let (at, len) = (area + u64::from(input.u8()), usize::from(input.u8() % 32));
+    write(memory, at, input.take(len));
+}
+
+/// Something that is a descriptor in either layout.
+pub fn describe(memory: &Memory, input: &mut Input<'_>) {
+    let table = if input.u8() < 200 { 0 } else { 0x3000 };
+    let slot = u64::from(input.u8() % 16);
+    let addr = match input.u8() {
+        0..16 => input.u64(),
+        16..32 => SECOND + BYTES - 8,
+        other => u64::from(other) * 64,
+    };
+    let (len, flags, next) = (input.u16() % 3000, input.u16(), input.u16() % 18);
+    let split = [
+        &addr.to_le_bytes()[..],
+        &u32::from(len).to_le_bytes(),
+        &(flags & 7).to_le_bytes(),
+        &next.to_le_bytes(),
+    ];
+    let packed = [split[0], split[1], &next.to_le_bytes(), &flags.to_le_bytes()];
+    let bytes = if input.u8() & 1 == 0 { split.concat() } else { packed.concat() };
+    write(memory, table + 16 * slot, &bytes);
+}
+
+/// An available index.
+pub fn publish(memory: &Memory, input: &mut Input<'_>) {
+    let index = input.u16();
+    let index = if input.u8() < 230 { index % 64 } else { index };
+    write(memory, 0x1002, &index.to_le_bytes());
+}
+
 struct Bench<R> {
     ring: R,
     memory: Arc<Memory>,
@@ -90,9 +127,9 @@ struct Bench<R> {
 impl<R: DeviceRing> Bench<R> {
     fn step(&mut self, input: &mut Input<'_>) -> Result<(), Violation> {
         match input.below(16) {
-            0..3 => self.scribble(input),
-            3 => self.describe(input),
-            4 => self.publish(input),
+            0..3 => scribble(&self.memory, input),
+            3 => describe(&self.memory, input),
+            4 => publish(&self.memory, input),
             5..8 => self.fetch(input)?,
             8 => {
                 let n = usize::from(input.u8()).min(self.ring.in_flight());
@@ -117,41 +154,6 @@ impl<R: DeviceRing> Bench<R> {
             }
         }
         Ok(())
-    }
-
-    /// Any bytes in one of the areas.
-    fn scribble(&mut self, input: &mut Input<'_>) {
-        let area = [0, 0x1000, 0x2000, 0x3000][input.below(4) as usize];
-        let (at, len) = (area + u64::from(input.u8()), usize::from(input.u8() % 32));
-        write(&self.memory, at, input.take(len));
-    }
-
-    /// Something that is a descriptor in either layout.
-    fn describe(&mut self, input: &mut Input<'_>) {
-        let table = if input.u8() < 200 { 0 } else { 0x3000 };
-        let slot = u64::from(input.u8() % 16);
-        let addr = match input.u8() {
-            0..16 => input.u64(),
-            16..32 => SECOND + BYTES - 8,
-            other => u64::from(other) * 64,
-        };
-        let (len, flags, next) = (input.u16() % 3000, input.u16(), input.u16() % 18);
-        let split = [
-            &addr.to_le_bytes()[..],
-            &u32::from(len).to_le_bytes(),
-            &(flags & 7).to_le_bytes(),
-            &next.to_le_bytes(),
-        ];
-        let packed = [split[0], split[1], &next.to_le_bytes(), &flags.to_le_bytes()];
-        let bytes = if input.u8() & 1 == 0 { split.concat() } else { packed.concat() };
-        write(&self.memory, table + 16 * slot, &bytes);
-    }
-
-    /// An available index.
-    fn publish(&mut self, input: &mut Input<'_>) {
-        let index = input.u16();
-        let index = if input.u8() < 230 { index % 64 } else { index };
-        write(&self.memory, 0x1002, &index.to_le_bytes());
     }
 
     fn fetch(&mut self, input: &mut Input<'_>) -> Result<(), Violation> {

@@ -1,10 +1,14 @@
 //! The bodies of the fuzz targets on random bytes, so that they are kept working, and find what is
 //! easy to find, wherever the tests run. `scripts/fuzz` lets a fuzzer choose the bytes.
 
+#[path = "../../../fuzz/src/disk.rs"]
+mod disk;
 #[path = "../../../fuzz/src/frame.rs"]
 mod frame_body;
 #[path = "../../../fuzz/src/guard.rs"]
 mod guard_body;
+#[path = "../../../fuzz/src/inflight.rs"]
+mod inflight;
 #[path = "../../../fuzz/src/input.rs"]
 mod input;
 #[path = "../../../fuzz/src/messages.rs"]
@@ -17,7 +21,7 @@ mod rings;
 mod session;
 
 use proptest::prelude::*;
-use ring::{PackedDevice, SplitDevice};
+use ring::{PackedDevice, PackedRequests, SplitDevice, SplitRequests};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 3000, failure_persistence: None, ..ProptestConfig::default() })]
@@ -50,5 +54,17 @@ proptest! {
     #[test]
     fn packed_rings_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..1500)) {
         rings::run::<PackedDevice>(&data);
+    }
+
+    #[test]
+    fn disks_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        disk::run::<SplitRequests>(false, &data);
+        disk::run::<PackedRequests>(true, &data);
+    }
+
+    #[test]
+    fn records_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..1500)) {
+        inflight::run::<SplitRequests>(false, &data);
+        inflight::run::<PackedRequests>(true, &data);
     }
 }
