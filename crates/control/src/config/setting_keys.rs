@@ -131,9 +131,9 @@ fn texts<T: ToString>(values: &[T]) -> Json {
 /// Settings that keys can change.
 pub(super) trait Settings: Clone {
     /// What has them, for errors.
-    const NOUN: &str;
+    const NOUN: &'static str;
     /// How a change is written.
-    const EXAMPLE: &str;
+    const EXAMPLE: &'static str;
 
     /// Leaves out bursts without a rate: the rate was removed.
     fn drop_bursts(&mut self);
@@ -143,8 +143,8 @@ pub(super) trait Settings: Clone {
 }
 
 impl Settings for RateLimits {
-    const NOUN: &str = "budget";
-    const EXAMPLE: &str = "tx-rate=100Mbit or tx-rate=none";
+    const NOUN: &'static str = "budget";
+    const EXAMPLE: &'static str = "tx-rate=100Mbit or tx-rate=none";
 
     fn drop_bursts(&mut self) {
         RateLimits::drop_bursts(self);
@@ -156,8 +156,8 @@ impl Settings for RateLimits {
 }
 
 impl Settings for DiskSettings {
-    const NOUN: &str = "disk";
-    const EXAMPLE: &str = "iops=20k or iops=none";
+    const NOUN: &'static str = "disk";
+    const EXAMPLE: &'static str = "iops=20k or iops=none";
 
     fn drop_bursts(&mut self) {
         self.limits.drop_bursts();
@@ -169,8 +169,8 @@ impl Settings for DiskSettings {
 }
 
 impl Settings for PortSettings {
-    const NOUN: &str = "port";
-    const EXAMPLE: &str = "tx-rate=100Mbit or tx-rate=none";
+    const NOUN: &'static str = "port";
+    const EXAMPLE: &'static str = "tx-rate=100Mbit or tx-rate=none";
 
     fn drop_bursts(&mut self) {
         self.limits.drop_bursts();

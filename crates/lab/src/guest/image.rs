@@ -145,7 +145,7 @@ fn find(program: &str) -> Result<PathBuf, GuestError> {
         .ok_or_else(|| GuestError::Missing { what: program.into(), part: "guests" })
 }
 
-fn output(program: &str, args: &[&OsStr]) -> Result<String, GuestError> {
+pub(super) fn output(program: &str, args: &[&OsStr]) -> Result<String, GuestError> {
     let done = Command::new(find(program)?)
         .args(args)
         .output()

@@ -3,7 +3,7 @@
 use super::agent::Agent;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
-use super::{Accel, ChildProcess, GuestError, Image, Job, Namespace, Shell, tsc};
+use super::{Accel, ChildProcess, Firmware, GuestError, Image, Job, Namespace, Shell, tsc};
 use frame::Mac;
 use serde_json::json;
 use std::ffi::OsString;
@@ -30,13 +30,23 @@ pub struct Spec<'a> {
     pub disks: Vec<DiskLink>,
     /// The network namespace that QEMU runs in, where TAP devices are looked for.
     pub namespace: Option<&'a Namespace>,
+    /// What boots the guest from its first disk; `None`: QEMU loads the kernel.
+    pub firmware: Option<Firmware>,
 }
 
 impl Spec<'_> {
     /// A guest with one CPU, 256 MiB and no interface.
     pub fn new(name: &str) -> Self {
         let (nics, disks) = (Vec::new(), Vec::new());
-        Spec { name: name.into(), cpus: 1, memory: 256, nics, disks, namespace: None }
+        Spec {
+            name: name.into(),
+            cpus: 1,
+            memory: 256,
+            nics,
+            disks,
+            namespace: None,
+            firmware: None,
+        }
     }
 }
 
@@ -250,7 +260,6 @@ impl Shell for Guest {
 }
 
 fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
-    let kernel = kernel_arguments(accel);
     let memory = spec.memory;
     let mut args: Vec<OsString> = Vec::new();
     args.extend(accel.args().map(OsString::from));
@@ -270,8 +279,6 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
             &format!("memory-backend-memfd,id=memory,size={memory}M,share=on"),
             "-numa",
             "node,memdev=memory",
-            "-append",
-            &kernel,
             // The channels of `Channels`: agent on 0, monitor on 1, console and QEMU's own
             // messages on 2.
             "-chardev",
@@ -289,12 +296,17 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
         ]
         .map(OsString::from),
     );
-    args.extend([
-        "-kernel".into(),
-        image.kernel.clone().into(),
-        "-initrd".into(),
-        image.initramfs.clone().into(),
-    ]);
+    match &spec.firmware {
+        Some(firmware) => args.extend(firmware.args().into_iter().map(OsString::from)),
+        None => args.extend([
+            "-kernel".into(),
+            image.kernel.clone().into(),
+            "-initrd".into(),
+            image.initramfs.clone().into(),
+            "-append".into(),
+            kernel_arguments(accel).into(),
+        ]),
+    }
     for (index, nic) in spec.nics.iter().enumerate() {
         args.extend(nic.args(index, accel).into_iter().map(OsString::from));
     }
@@ -304,7 +316,8 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
     args
 }
 
-fn kernel_arguments(accel: Accel) -> String {
+/// The command line of a guest's kernel.
+pub(super) fn kernel_arguments(accel: Accel) -> String {
     // The translator's time stamp counter is steady, but Linux would not trust it, and would read a
     // slow timer instead.
     let mut text = String::from("console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable");

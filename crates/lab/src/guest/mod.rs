@@ -7,6 +7,7 @@
 
 mod accel;
 pub(crate) mod agent;
+mod boot_disk;
 mod deadline;
 mod image;
 mod machine;
@@ -20,6 +21,7 @@ pub(crate) mod wait_limit;
 
 pub use accel::Accel;
 pub use agent::{Job, Output};
+pub use boot_disk::{Firmware, make_boot_disk};
 pub use deadline::Deadline;
 pub use frame::Mac;
 pub use image::Image;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use control::api::{DiskReport, PortState, Reply, Request};
 use lab::daemon::Daemon;
-use lab::guest::{Accel, DiskLink, Guest, Image, Shell, Spec};
+use lab::guest::{Accel, DiskLink, Firmware, Guest, Image, Shell, Spec, make_boot_disk};
 
 use super::traffic::{LIMIT, eventually};
 
@@ -25,11 +25,53 @@ struct Site {
     _folder: tempfile::TempDir,
 }
 
+/// What guests boot.
+fn kernel() -> (Image, Accel) {
+    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+    let kernel = Image::prepare(&cache).unwrap();
+    let accel = Accel::probe(&kernel, &cache).unwrap();
+    (kernel, accel)
+}
+
 impl Site {
+    /// A disk that is empty.
     fn new(queues: u16, options: &[&str], keys: &str) -> Site {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("disk.raw");
         File::create(&image).unwrap().set_len(LENGTH).unwrap();
+        let link = |socket| DiskLink {
+            socket,
+            queues,
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+        };
+        Site::start(folder, image, keys, |socket| Spec {
+            disks: vec![link(socket)],
+            ..Spec::new("disk")
+        })
+    }
+
+    /// A disk that the guest's firmware boots from.
+    fn boot(firmware: Firmware) -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("disk.raw");
+        let (kernel, accel) = kernel();
+        make_boot_disk(&kernel, accel, &image).unwrap();
+        let link = |socket| DiskLink { socket, queues: 2, options: vec!["bootindex=1".to_owned()] };
+        Site::start(folder, image, "", |socket| Spec {
+            disks: vec![link(socket)],
+            memory: 512,
+            firmware: Some(firmware),
+            ..Spec::new("boot")
+        })
+    }
+
+    fn start<'a>(
+        folder: tempfile::TempDir,
+        image: PathBuf,
+        keys: &str,
+        spec: impl FnOnce(PathBuf) -> Spec<'a>,
+    ) -> Site {
         let table = |dir: &Path| {
             format!(
                 "[workers]\ncount = 2\n[[disk]]\nname = \"root\"\nkind = \"vhost-user\"\n\
@@ -38,19 +80,10 @@ impl Site {
                 image.display()
             )
         };
-        let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-        let cache =
-            cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
-        let kernel = Image::prepare(&cache).unwrap();
-        let accel = Accel::probe(&kernel, &cache).unwrap();
+        let (kernel, accel) = kernel();
         let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
         let daemon = Daemon::start(binary, table, None).unwrap();
-        let disk = DiskLink {
-            socket: daemon.dir().join("disk.sock"),
-            queues,
-            options: options.iter().map(|option| (*option).to_owned()).collect(),
-        };
-        let spec = Spec { cpus: 2, disks: vec![disk], ..Spec::new("disk") };
+        let spec = Spec { cpus: 2, ..spec(daemon.dir().join("disk.sock")) };
         let guest = Guest::start(&kernel, accel, &spec).unwrap();
         guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", daemon.log()));
         Site { daemon, guest, image, _folder: folder }
@@ -199,4 +232,29 @@ fn a_read_only_disk_stays_as_it_is() {
     assert_eq!(site.must("head -c 1m /dev/vda | tr -d '\\0' | wc -c").trim(), "0");
     site.must("! dd if=/dev/zero of=/dev/vda bs=512 count=1 2>/dev/null");
     assert_eq!(site.report().total.writes, 0);
+}
+
+/// The firmware, the boot loader and the kernel each start the device anew. The firmware's driver
+/// knows no flush, and writes nothing.
+fn a_guest_boots(firmware: Firmware) {
+    let site = Site::boot(firmware);
+    assert!(site.must("cat /proc/cmdline").contains("console=ttyS0"));
+    let report = site.report();
+    assert!(report.total.reads > 0 && report.total.read_bytes > 8 << 20, "{report:?}");
+    assert_eq!((report.total.failed(), report.violations), (0, 0), "{report:?}");
+    // The disk is as it was for the guest's own driver.
+    site.must("dd if=/dev/vda bs=512 count=1 2>/dev/null | tail -c 2 >/tmp/end");
+    assert_eq!(site.must("od -An -tx1 /tmp/end").trim(), "55 aa");
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn a_bios_boots_from_a_disk() {
+    a_guest_boots(Firmware::SeaBios);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn a_uefi_firmware_boots_from_a_disk() {
+    a_guest_boots(Firmware::uefi().expect("OVMF: run scripts/deps guests"));
 }
