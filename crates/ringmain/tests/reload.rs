@@ -309,7 +309,7 @@ fn disks_come_go_and_change_in_service() {
 #[test]
 fn a_disk_cannot_be_added_where_the_sandbox_leaves_nothing_for_it() {
     let daemon = start(|dir| three(dir, ""));
-    write(&daemon, &(three(daemon.dir(), "") + &disk(daemon.dir(), "a", "")));
+    write(&daemon, &(three(daemon.dir(), "") + &disk(daemon.dir(), "d", "")));
     let said = refused(&daemon);
     assert!(said.contains("give sandbox.live = [\"disk\"], and restart it"), "{said}");
 }

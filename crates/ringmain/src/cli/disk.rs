@@ -91,6 +91,9 @@ pub struct AddDisk {
     /// workers.polling]
     #[arg(long, value_name = "WORD")]
     pub polling: Option<String>,
+    /// A key of the configuration file only; the daemon says so
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub images: Vec<String>,
     /// Requests per second, like 20k [default: no limit]
     #[arg(long, value_name = "REQUESTS")]
     pub iops: Option<String>,
@@ -111,6 +114,7 @@ pub struct AddDisk {
 impl AddDisk {
     /// The flags that were given, by the keys of a `[[disk]]` table.
     pub fn flags(self) -> Map<String, Value> {
+        let images = (!self.images.is_empty()).then(|| Value::from(self.images));
         given([
             ("name", Some(self.name.into())),
             ("kind", Some(self.kind.into())),
@@ -126,6 +130,7 @@ impl AddDisk {
             ("sector-size", self.sector_size.map(number)),
             ("serial", self.serial.map(Value::from)),
             ("polling", self.polling.map(Value::from)),
+            ("images", images),
             ("iops", self.iops.map(Value::from)),
             ("iops-burst", self.iops_burst.map(Value::from)),
             ("bandwidth", self.bandwidth.map(Value::from)),
