@@ -29,6 +29,8 @@ pub struct DomainSpec {
     pub cpus: u16,
     /// Memory in MiB.
     pub memory: u32,
+    /// Its initial root file system, in dom0.
+    pub ramdisk: String,
     /// The parameter of its frontend's module.
     pub max_queues: Option<u16>,
     /// Its vifs as in `xl.cfg`, such as `script=vif-ringmain,mac=00:16:3e:00:00:01`: eth0, eth1,
@@ -47,6 +49,7 @@ impl DomainSpec {
             kind,
             cpus: 2,
             memory: 160,
+            ramdisk: "/guest/guest.cpio.gz".into(),
             max_queues: None,
             vifs: Vec::new(),
             disks: Vec::new(),
@@ -62,7 +65,7 @@ impl DomainSpec {
 
     /// The configuration that `xl create` reads.
     fn config(&self) -> String {
-        let DomainSpec { name, kind, cpus, memory, max_queues, vifs, disks } = self;
+        let DomainSpec { name, kind, cpus, memory, ramdisk, max_queues, vifs, disks } = self;
         let kind = match kind {
             Kind::Pv => "\"pv\"",
             // Xen does not trust the time stamps of QEMU's processors as it does those of real
@@ -81,7 +84,7 @@ impl DomainSpec {
         });
         format!(
             "name = \"{name}\"\ntype = {kind}\nvcpus = {cpus}\nmemory = {memory}\n\
-             kernel = \"/guest/vmlinux\"\nramdisk = \"/guest/guest.cpio.gz\"\nextra = \"{extra}\"\n\
+             kernel = \"/guest/vmlinux\"\nramdisk = \"{ramdisk}\"\nextra = \"{extra}\"\n\
              vif = [ {vifs} ]\ndisk = [ {disks} ]\n\
              on_poweroff = \"destroy\"\non_reboot = \"destroy\"\non_crash = \"destroy\"\n"
         )

@@ -1,12 +1,12 @@
-//! A guest of the daemon's embedded hypervisor, with one interface.
+//! A guest with one interface: of the daemon's embedded hypervisor, or of Xen.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hypervisor::Domain;
 use hypervisor::embedded::Version;
 use hypervisor::embedded::client::{Connection, GuestRequest, become_guest};
+use hypervisor::{Domain, xen::OwnDomain};
 use xen::netif::frontend::{
     ControlRing, FrontError, Frontend, FrontendConfig, PageAllocator, Queue,
 };
@@ -33,7 +33,8 @@ pub struct Guest {
     pub frontend: Frontend,
     pub queue: Option<Queue>,
     pub control: Option<ControlRing>,
-    _connection: Arc<Connection>,
+    /// Of a guest of the embedded hypervisor.
+    _connection: Option<Arc<Connection>>,
 }
 
 impl Guest {
@@ -46,12 +47,27 @@ impl Guest {
             name: name.into(),
         };
         let (guest, connection) = become_guest(socket, request).unwrap();
-        let domain: Arc<dyn Domain> = Arc::new(guest);
-        let frontend = Frontend::find(Arc::clone(&domain), 0).unwrap();
-        let (queue, control) = (None, None);
-        let mut guest = Guest { domain, frontend, queue, control, _connection: connection };
+        let mut guest = Guest::new(Arc::new(guest), Some(connection));
         guest.connect_interface().unwrap();
         guest
+    }
+
+    /// The guest of Xen that this process runs in, as root. Another process may have left the
+    /// interface in any state.
+    pub fn of_xen() -> Guest {
+        let domain = OwnDomain::open(Frontend::pages(1)).unwrap();
+        let mut guest = Guest::new(Arc::new(domain), None);
+        match guest.frontend.bus().backend_state().unwrap() {
+            State::InitWait => guest.connect_interface().unwrap(),
+            _ => guest.connect_again().unwrap(),
+        }
+        guest
+    }
+
+    fn new(domain: Arc<dyn Domain>, connection: Option<Arc<Connection>>) -> Guest {
+        let frontend = Frontend::find(Arc::clone(&domain), 0).unwrap();
+        let (queue, control) = (None, None);
+        Guest { domain, frontend, queue, control, _connection: connection }
     }
 
     fn wait(&self, accept: impl Fn(State) -> bool) -> Result<(), FrontError> {

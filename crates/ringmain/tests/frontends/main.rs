@@ -1,6 +1,8 @@
 //! Attacks by hostile frontends of the embedded hypervisor, beside two guests that exchange frames
 //! through the same daemon. The daemon must live, charge the hostile port, account for every frame,
 //! and serve the innocent guests. Nothing is timed.
+//!
+//! The tests on Xen (`tests/xen/hostile.rs`) run this executable in a guest, for the same attacks.
 
 mod attacks;
 mod guest;
@@ -106,4 +108,20 @@ fn hostile_frontends_do_not_disturb_the_exchange_of_others() {
         run(attack, &daemon, &socket, &mut innocents);
         check(attack.name, &daemon, &mut innocents);
     }
+}
+
+/// Carries out the attack that the variable `ATTACK` names, until there is a file `/tmp/stop`.
+#[test]
+#[ignore = "runs in a guest of Xen"]
+fn an_attack_by_a_guest_of_xen() {
+    let name = std::env::var("ATTACK").unwrap();
+    let attack = ATTACKS.iter().find(|attack| attack.name == name).unwrap();
+    // The kernel limits such pages to four megabytes by default. The rings of the connection
+    // before are revoked only when the backend has unmapped them.
+    std::fs::write("/sys/module/xen_gntalloc/parameters/limit", "16384").unwrap();
+    let mut foe = Foe::new(Guest::of_xen());
+    while !Path::new("/tmp/stop").exists() {
+        attack.step(&mut foe).unwrap_or_else(|error| panic!("step {}: {error}", foe.steps));
+    }
+    println!("{} steps", foe.steps);
 }

@@ -6,7 +6,9 @@
 
 mod boot;
 mod disk;
+mod executable;
 mod host;
+mod hostile;
 mod keys;
 mod pair;
 mod plug;

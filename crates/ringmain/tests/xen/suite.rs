@@ -1,16 +1,15 @@
 //! The suite that runs on every hypervisor, on Xen itself: in dom0, in the daemon's place.
 
+use super::executable::executable;
 use super::host::{Scene, load_frontend};
 use super::traffic::LIMIT;
 use lab::guest::Shell;
-use std::path::PathBuf;
-use std::process::Command;
 
 #[test]
 #[ignore = "boots Xen"]
 fn the_suite_of_all_hypervisors_passes() {
     let scene = Scene::without_daemon();
-    scene.dom0.copy(&executable(), "/tmp/hosts").unwrap();
+    scene.dom0.copy(&executable("hosts"), "/tmp/hosts").unwrap();
     let run = |filter: &str| {
         format!("chmod 755 /tmp/hosts && /tmp/hosts --ignored --nocapture --exact {filter} 2>&1")
     };
@@ -29,20 +28,4 @@ fn the_suite_of_all_hypervisors_passes() {
     }
     passed(&suite.wait(LIMIT).unwrap().text);
     passed(&scene.dom0.must(&run("on_xen_through_the_kernels_store_device"), LIMIT).unwrap());
-}
-
-/// Builds the suite, unless it is built, and says where it is. It is built out of the whole
-/// workspace, as `make test` builds it: alone, libraries have other features and are compiled once
-/// more.
-fn executable() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let built = Command::new(cargo)
-        .args(["test", "--workspace", "--test", "hosts", "--no-run", "--message-format=json"])
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&built.stdout);
-    let mut messages =
-        said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let found = messages.find_map(|message| message.get("executable")?.as_str().map(PathBuf::from));
-    found.unwrap_or_else(|| panic!("no suite: {}", String::from_utf8_lossy(&built.stderr)))
 }
