@@ -1,8 +1,9 @@
 //! Ports with limits of sending and receiving, or with a list of addresses.
 //!
 //! A sender that has used up its rate waits: its frames stay in its ring, where they hold up nobody
-//! else. What exceeds the rate of a receiver is dropped there, since it would have to wait in the
-//! rings of its senders, at their expense.
+//! else. The next frame has a reservation, so queues that share a rate take turns. What exceeds the
+//! rate of a receiver is dropped there, since it would have to wait in the rings of its senders, at
+//! their expense.
 
 use std::time::Instant;
 
@@ -10,8 +11,9 @@ use ring::GrantCopyBatch;
 
 use crate::count::DropReason;
 use crate::pipeline::FramePipeline;
+use crate::restrictions::Reservation;
 use crate::run::Run;
-use crate::slot::Slot;
+use crate::slot::{Sending, Slot};
 use crate::wait::Wait;
 
 impl FramePipeline {
@@ -34,17 +36,21 @@ impl FramePipeline {
         let Some(slot) = self.slots.get_mut(src) else { return fetched };
         let Some(restrictions) = &slot.restrictions else { return fetched };
         let (limits, frames) = (&restrictions.transmit, self.burst.frames());
-        let fitting = limits.take(now, frames);
+        let fitting = match slot.sending.reserved.take() {
+            Some(reserved) => limits.take_reserved(now, reserved, frames),
+            None => limits.take(now, frames),
+        };
         self.service.taken = fitting;
         if fitting == fetched {
             return fetched;
         }
-        let wait = (fitting == 0).then(|| Wait::Until(limits.ready_at(now, &frames[0])));
+        if fitting == 0 {
+            slot.sending.reserve(limits.reserve(now, &frames[0]));
+        }
         self.truncate_burst(fitting);
         let Some(slot) = self.slots.get_mut(src) else { return fitting };
         slot.on.pair.rewind(fetched - fitting);
         slot.sending.limit.estimate = fitting.max(1);
-        slot.sending.wait = wait;
         slot.on.counters.tx_limited.add(1);
         fitting
     }
@@ -75,9 +81,18 @@ impl FramePipeline {
     }
 }
 
+impl Sending {
+    /// The next frame waits for the room that it has taken.
+    fn reserve(&mut self, reserved: Reservation) {
+        self.wait = Some(Wait::Until(reserved.ready));
+        self.reserved = Some(reserved);
+    }
+}
+
 impl Slot {
     /// Takes over what the port is restricted to now. A wait that came of another rate is over.
     pub(crate) fn follow_restrictions(&mut self) {
+        self.cancel_reservation();
         self.restrictions = self.on.restrictions.get();
         if matches!(self.sending.wait, Some(Wait::Until(_))) {
             self.sending.wait = None;
@@ -96,13 +111,23 @@ impl Slot {
         self.restrictions.as_ref().is_some_and(|restrictions| !restrictions.receive.is_empty())
     }
 
-    /// Whether the sender has no credit at all; then it waits.
+    /// Whether the next frame has a reservation that is not ready; then the sender waits.
     #[cold]
     pub(crate) fn wait_for_rate(&mut self, now: Instant) -> bool {
-        let Some(restrictions) = &self.restrictions else { return false };
-        let Some(until) = restrictions.transmit.exhausted_until(now) else { return false };
-        self.sending.wait = Some(Wait::Until(until));
+        let reserved = self.sending.reserved.as_ref();
+        let Some(ready) = reserved.map(|reserved| reserved.ready).filter(|at| *at > now) else {
+            return false;
+        };
+        self.sending.wait = Some(Wait::Until(ready));
         true
+    }
+
+    /// Gives back what the next frame has taken in advance.
+    pub(crate) fn cancel_reservation(&mut self) {
+        if let Some((reserved, old)) = self.sending.reserved.take().zip(self.restrictions.as_ref())
+        {
+            old.transmit.cancel(&reserved);
+        }
     }
 
     /// Puts frames on the ring as far as the port may receive them, and drops the others.

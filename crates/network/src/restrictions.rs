@@ -140,6 +140,14 @@ impl Load {
     }
 }
 
+/// Room that a sender's next frame has taken in advance.
+#[derive(Debug)]
+pub struct Reservation {
+    load: Load,
+    /// When the frame may go.
+    pub ready: Instant,
+}
+
 impl Limits {
     /// Whether there are none.
     #[inline]
@@ -166,17 +174,28 @@ impl Limits {
         self.0.iter().for_each(|bucket| bucket.give_back(load.in_units(bucket.unit())));
     }
 
-    /// When there is room for the frame.
-    pub fn ready_at(&self, now: Instant, frame: &Frame) -> Instant {
+    /// Takes room for a frame in advance, behind all that was taken before.
+    pub fn reserve(&self, now: Instant, frame: &Frame) -> Reservation {
         let load = Load::of(frame);
-        let ready = self.0.iter().map(|bucket| bucket.ready_at(now, load.in_units(bucket.unit())));
-        ready.max().unwrap_or(now)
+        let ready = self.0.iter().map(|bucket| bucket.reserve(now, load.in_units(bucket.unit())));
+        Reservation { load, ready: ready.max().unwrap_or(now) }
     }
 
-    /// When there is room for anything at all, if there is none now.
-    pub fn exhausted_until(&self, now: Instant) -> Option<Instant> {
-        let exhausted = self.0.iter().filter(|bucket| bucket.room(now) == 0);
-        exhausted.map(|bucket| bucket.ready_at(now, 1)).max()
+    /// Takes room for the frames, the first of which has a reservation that is ready. Returns for
+    /// how many there is room.
+    pub fn take_reserved(&self, now: Instant, reserved: Reservation, frames: &[Frame]) -> usize {
+        // A guest may have changed the frame: what it costs now is what counts.
+        let fits = frames.first().is_some_and(|first| Load::of(first) == reserved.load);
+        if !fits {
+            self.cancel(&reserved);
+            return self.take(now, frames);
+        }
+        1 + self.take(now, &frames[1..])
+    }
+
+    /// Gives back what was taken in advance.
+    pub fn cancel(&self, reserved: &Reservation) {
+        self.0.iter().for_each(|bucket| bucket.give_back(reserved.load.in_units(bucket.unit())));
     }
 }
 
@@ -252,12 +271,32 @@ mod tests {
         assert_eq!(both.0[0].room(now), 400, "what the other limit refused was given back");
         let limits = limits(&[(Unit::Bytes, 250), (Unit::Items, 10)]);
         assert_eq!((limits.take(now, &burst), limits.take(now, &burst)), (2, 0));
-        assert_eq!(limits.exhausted_until(now), None, "there is room for something shorter");
-        assert_eq!(limits.ready_at(now, &burst[0]), now + Duration::from_millis(50));
-        assert_eq!(limits.take(now, &frames(&[50])), 1);
-        assert!(limits.exhausted_until(now).is_some());
+        assert_eq!(limits.take(now, &frames(&[50])), 1, "there was room for something shorter");
         limits.give_back(&burst[..1]);
-        assert_eq!(limits.exhausted_until(now), None);
+        assert_eq!(limits.take(now, &burst), 1);
+    }
+
+    #[test]
+    fn a_frame_with_a_reservation_goes_before_those_that_came_later() {
+        let now = Instant::now() + Duration::from_secs(5);
+        let limits = limits(&[(Unit::Bytes, 200), (Unit::Items, 10)]);
+        assert_eq!(limits.take(now, &frames(&[150])), 1);
+        let long = frames(&[120, 20]);
+        assert_eq!(limits.take(now, &long), 0);
+        let reserved = limits.reserve(now, &long[0]);
+        assert_eq!(reserved.ready, now + Duration::from_millis(70));
+        // Without the reservation, a shorter frame would fit until then, and one more after it.
+        let short = frames(&[20, 20]);
+        assert_eq!(limits.take(now + Duration::from_millis(69), &short), 0);
+        assert_eq!(limits.take_reserved(reserved.ready, reserved, &long), 1);
+        // It leaves room where it was found to be another frame, or never sent.
+        let later = now + Duration::from_secs(1);
+        assert_eq!(limits.take(later, &frames(&[150])), 1);
+        let reserved = limits.reserve(later, &long[0]);
+        assert_eq!(limits.take_reserved(later, reserved, &short), 2);
+        let reserved = limits.reserve(later, &long[0]);
+        limits.cancel(&reserved);
+        assert_eq!(limits.take(later, &frames(&[10])), 1);
     }
 
     #[test]

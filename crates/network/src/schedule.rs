@@ -153,6 +153,7 @@ impl Pipeline for FramePipeline {
         // No later round will publish this, nor send an interrupt for it.
         let _ = slot.flush(self.clock.now);
         slot.fire(self.clock.now);
+        slot.cancel_reservation();
         self.forget(at);
         Some(Box::new(slot.on))
     }

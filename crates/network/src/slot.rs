@@ -23,7 +23,7 @@ use crate::poll_interval::PollInterval;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::port_accounts::PortAccounts;
 use crate::receive_debt::ReceiveDebt;
-use crate::restrictions::{Restrictions, RestrictionsCell};
+use crate::restrictions::{Reservation, Restrictions, RestrictionsCell};
 use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -72,6 +72,8 @@ pub struct Sending {
     pub destinations: Destinations,
     /// The wait that the queue's next frame is in.
     pub wait: Option<Wait>,
+    /// Room that the next frame has taken in the limits of its port.
+    pub reserved: Option<Reservation>,
     /// How many frames are fetched at a time.
     pub limit: BurstLimit,
     /// Cost of work done for the queue elsewhere, which is charged with its next burst.

@@ -114,6 +114,28 @@ fn ports_that_share_a_budget_share_its_rate() {
 }
 
 #[test]
+fn queues_that_share_a_rate_take_turns_whatever_they_send() {
+    for workers in [1, 2] {
+        for lens in [[1000, 1000], [100, 1400], [1400, 100], [100, 9000]] {
+            let site = Site::new(workers);
+            let queue =
+                |index| Peer::attach(&site.fabric, site.ports[2], index, Accepts::ALL, usize::MAX);
+            // Two queues beside those that each worker has.
+            let queues = [10, 11].map(queue);
+            let rate = Rate { per_second: 1_000_000, burst: 4000 };
+            let bucket = Arc::new(TokenBucket::new(Unit::Bytes, rate));
+            site.fabric.set_restrictions(site.ports[2], transmit(vec![bucket]));
+            for ((flow, queue), len) in (0..).zip(&queues).zip(lens) {
+                queue.send((0..200).map(|number| udp(1, 2, flow, number, len)));
+            }
+            let sent = || queues.each_ref().map(Peer::completed);
+            wait(|| sent().iter().any(|sent| *sent >= 150));
+            assert!(sent().iter().all(|sent| *sent >= 20), "{:?} of {lens:?}", sent());
+        }
+    }
+}
+
+#[test]
 fn what_exceeds_the_rate_of_a_receiver_is_dropped_there_and_holds_up_nobody() {
     for workers in [1, 2] {
         let site = Site::new(workers);

@@ -6,6 +6,12 @@
 //! be refilled, and workers share a bucket without a lock.
 //!
 //! A worker takes once a burst what all its frames need, and gives back what did not go after all.
+//!
+//! A queue whose next item finds no room reserves it ([`TokenBucket::reserve`]): the item is paid
+//! for now, and goes when all that was paid for before has gone. So queues that share a bucket take
+//! turns in the order in which they came. Without reservations, a queue with short items could keep
+//! one with long items waiting for ever, and so could a queue that is always served first.
+//!
 //! Requests of disks cannot go back to their ring: one begins while there is room for anything, and
 //! what it costs is paid when that is known ([`TokenBucket::overdraw`]).
 
@@ -98,6 +104,16 @@ impl TokenBucket {
         let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
     }
 
+    /// Takes `units` in advance. Returns when they may go: after all that was taken before, and
+    /// before all that is taken later.
+    pub fn reserve(&self, now: Instant, units: u64) -> Instant {
+        let (cost, at) = (ticks(units, self.rate.per_second), self.at(now));
+        let pay = |paid: u64| Some(paid.max(at).saturating_add(cost));
+        let (Ok(before) | Err(before)) =
+            self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
+        self.due(at, before.max(at), cost)
+    }
+
     /// Returns `units` that were taken.
     pub fn give_back(&self, units: u64) {
         let cost = ticks(units, self.rate.per_second);
@@ -108,11 +124,16 @@ impl TokenBucket {
 
     /// The time at which `units` can be taken, if nothing else is taken before.
     pub fn ready_at(&self, now: Instant, units: u64) -> Instant {
-        let cost = ticks(units, self.rate.per_second).min(self.slack);
         let paid = self.paid.load(Ordering::Relaxed);
-        let ready = paid.saturating_add(cost).saturating_sub(self.slack);
+        self.due(self.at(now), paid, ticks(units, self.rate.per_second))
+    }
+
+    /// When something of this cost may go that follows what was paid for so far, not sooner than
+    /// the least wait from `now` on.
+    fn due(&self, now: u64, paid: u64, cost: u64) -> Instant {
+        let ready = paid.saturating_add(cost.min(self.slack)).saturating_sub(self.slack);
         let grain = (GRAIN.as_nanos() as u64 * TICKS).min(self.slack / 4);
-        let ready = ready.max(self.at(now).saturating_add(grain));
+        let ready = ready.max(now.saturating_add(grain));
         self.start + Duration::from_nanos(ready.div_ceil(TICKS))
     }
 
@@ -212,6 +233,28 @@ mod tests {
         assert_eq!(bucket.ready_at(now, 1), now + Duration::from_millis(1961));
         assert!(!bucket.take(now + Duration::from_millis(1960), 1));
         assert!(bucket.take(now + Duration::from_millis(1961), 1));
+    }
+
+    #[test]
+    fn those_who_reserve_take_turns_whatever_they_send_and_whoever_asks_first() {
+        let bucket = bucket(1_000_000, 25_000);
+        let end = bucket.start + Duration::from_secs(10);
+        // The first one asks first whenever both may, and the last one sends more than a burst.
+        let lens = [1500, 1500, 15_000, 60_000];
+        let (mut next, mut bytes) = ([bucket.start; 4], [0; 4]);
+        loop {
+            let (sender, now) = next.iter().copied().enumerate().min_by_key(|at| at.1).unwrap();
+            if now >= end {
+                break;
+            }
+            bytes[sender] += lens[sender];
+            next[sender] = bucket.reserve(now, lens[sender]);
+        }
+        let items: Vec<u64> = bytes.iter().zip(lens).map(|(bytes, len)| bytes / len).collect();
+        let (least, most) = (items.iter().min().unwrap(), items.iter().max().unwrap());
+        assert!(most - least <= 2, "{items:?}");
+        let sum: u64 = bytes.iter().sum();
+        assert!((9_900_000..10_200_000).contains(&sum), "{sum}");
     }
 
     #[test]
