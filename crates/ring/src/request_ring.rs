@@ -48,6 +48,12 @@ pub trait RequestRing: Send + Sized {
     /// The driver's error. Nothing was taken.
     fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation>;
 
+    /// Whether there is something to take.
+    ///
+    /// # Errors
+    /// When the driver's index cannot be.
+    fn has_next(&mut self) -> Result<bool, Violation>;
+
     /// Requests that were taken and are not complete.
     fn in_flight(&self) -> usize;
 

@@ -27,6 +27,8 @@ pub mod disk;
 pub mod disks;
 #[allow(unsafe_code, reason = "hands buffers to the kernel")]
 pub mod engine;
+#[cfg(test)]
+mod idle_queue;
 pub mod image;
 mod image_lock;
 pub mod limits;

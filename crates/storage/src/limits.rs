@@ -3,7 +3,10 @@
 //! A queue fetches nothing while one of the limits is used up: the requests stay in the guest's
 //! ring, where they hold up nobody else. A request that has begun is paid for in full, even if that
 //! is more than there was room for, since its length is known only then. So a disk exceeds a burst
-//! by one request for each worker at most, and its rate not at all.
+//! by one request for each queue at most, and its rate not at all.
+//!
+//! A queue that waits has a reservation, for a request like its last one. So the queues of a disk
+//! take turns, and none is kept waiting by others for ever.
 //!
 //! Limits change while the disk is in service. They are in a cell of the disk; a worker reads the
 //! cell when it takes a queue over, and when it follows a new topology, and [`Disks`] publishes one
@@ -29,6 +32,14 @@ pub struct DiskRates {
     pub bytes: Option<Rate>,
 }
 
+/// Room that the next request of a queue has taken in advance.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    bytes: u64,
+    /// When the request may begin.
+    pub ready: Instant,
+}
+
 /// The credit of a disk.
 #[derive(Debug)]
 pub(crate) struct Limits {
@@ -37,20 +48,38 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// When the next request may begin; `None`: now.
-    pub fn exhausted_until(&self, now: Instant) -> Option<Instant> {
-        let buckets = self.requests.iter().chain(&self.bytes);
-        let exhausted = buckets.filter(|bucket| bucket.room(now) == 0);
-        exhausted.map(|bucket| bucket.ready_at(now, 1)).max()
+    /// Whether nothing may begin.
+    pub fn is_exhausted(&self, now: Instant) -> bool {
+        self.requests.iter().chain(&self.bytes).any(|bucket| bucket.room(now) == 0)
+    }
+
+    /// Takes room in advance for a request that moves so many bytes.
+    pub fn reserve(&self, now: Instant, bytes: u64) -> Reservation {
+        let requests = self.requests.as_ref().map(|bucket| bucket.reserve(now, 1));
+        let moved = self.bytes.as_ref().map(|bucket| bucket.reserve(now, bytes));
+        Reservation { bytes, ready: requests.max(moved).unwrap_or(now) }
     }
 
     /// Pays for a request that moves so many bytes.
-    pub fn pay(&self, now: Instant, bytes: u64) {
+    pub fn pay(&self, now: Instant, bytes: u64, reserved: Option<Reservation>) {
         if let Some(bucket) = &self.requests {
             bucket.overdraw(now, 1);
         }
         if let Some(bucket) = self.bytes.as_ref().filter(|_| bytes > 0) {
             bucket.overdraw(now, bytes);
+        }
+        if let Some(reserved) = reserved {
+            self.cancel(&reserved);
+        }
+    }
+
+    /// Gives back what was taken in advance.
+    pub fn cancel(&self, reserved: &Reservation) {
+        if let Some(bucket) = &self.requests {
+            bucket.give_back(1);
+        }
+        if let Some(bucket) = &self.bytes {
+            bucket.give_back(reserved.bytes);
         }
     }
 }
@@ -86,47 +115,15 @@ impl LimitsCell {
 
 #[cfg(test)]
 mod tests {
-    use std::any::Any;
-    use std::os::fd::BorrowedFd;
     use std::time::Duration;
 
-    use ring::IoChain;
-    use runtime::coalescing::Notified;
-    use runtime::{Blocked, QueueId, Status};
+    use runtime::{Blocked, Status};
 
     use super::*;
+    use crate::idle_queue::{Idle, attachment};
     use crate::image::ImageOptions;
-    use crate::queue::{QueueError, RequestQueue};
-    use crate::slot::{Attachment, Slot};
+    use crate::slot::Slot;
     use crate::{Disk, Image};
-
-    struct Empty;
-
-    impl RequestQueue for Empty {
-        fn take(&mut self, _: &mut IoChain) -> Result<Option<u16>, QueueError> {
-            Ok(None)
-        }
-
-        fn complete(&mut self, _: u16, _: u32) {}
-
-        fn flush(&mut self) -> Result<Notified, QueueError> {
-            Ok(Notified::Nothing)
-        }
-
-        fn arm(&mut self) -> Result<bool, QueueError> {
-            Ok(false)
-        }
-
-        fn disarm(&mut self) {}
-
-        fn waker(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-
-        fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-            self
-        }
-    }
 
     fn slot(rates: DiskRates) -> (tempfile::NamedTempFile, Slot) {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -134,19 +131,8 @@ mod tests {
         let options = ImageOptions::new(file.path().to_owned());
         let disk = Arc::new(Disk::new(Arc::new(Image::open(&options).unwrap()), "x"));
         disk.set_limits(rates);
-        let on = Attachment {
-            id: QueueId(0),
-            class: 0,
-            name: "x".into(),
-            index: 0,
-            queue: Box::new(Empty),
-            disk,
-            counters: Arc::default(),
-            on_error: Arc::new(|_, _| ()),
-            policy: None,
-            failed: false,
-        };
-        (file, Slot::new(on))
+        let queue = Idle { claims_more: true, ..Idle::default() };
+        (file, Slot::new(attachment(queue, disk)))
     }
 
     #[test]
@@ -156,17 +142,19 @@ mod tests {
         let (_file, mut slot) = slot(DiskRates { requests, bytes });
         let now = Instant::now() + Duration::from_secs(1);
         assert!(!slot.is_limited(now));
-        let limits = slot.limits.clone().unwrap();
-        limits.pay(now, 512);
+        slot.pay(now, 512);
         assert!(!slot.is_limited(now));
-        limits.pay(now, 0);
+        slot.pay(now, 0);
         assert!(slot.is_limited(now));
         let until = Some(now + Duration::from_millis(100));
         assert_eq!(slot.status(), Status::Blocked(Blocked { room: None, until }));
         assert!(slot.is_limited(now + Duration::from_millis(99)));
         assert_eq!(slot.on.counters.limited.get(), 1, "one wait");
-        assert!(!slot.is_limited(now + Duration::from_millis(100)));
+        let later = now + Duration::from_millis(100);
+        assert!(!slot.is_limited(later));
+        slot.pay(later, 0);
         assert_eq!(slot.status(), Status::Idle);
+        assert!(slot.is_limited(later), "the reservation is paid once, and used once");
     }
 
     #[test]
@@ -174,7 +162,7 @@ mod tests {
         let slow = DiskRates { requests: Some(Rate { per_second: 1, burst: 1 }), bytes: None };
         let (_file, mut slot) = slot(slow);
         let now = Instant::now();
-        slot.limits.as_ref().unwrap().pay(now, 0);
+        slot.pay(now, 0);
         assert!(slot.is_limited(now));
         slot.on.disk.set_limits(DiskRates::default());
         assert!(slot.is_limited(now), "not before the worker follows");

@@ -96,6 +96,9 @@ impl BlockPipeline {
                 }
                 Ok(false) => {
                     self.recycle(request);
+                    if let Some(slot) = self.slots.get_mut(at) {
+                        slot.cancel_reservation();
+                    }
                     break;
                 }
                 Err(error) => {
@@ -138,9 +141,11 @@ impl BlockPipeline {
                 Next::Failed(refusal.status(), refusal.into())
             }
         };
-        if let Some(limits) = &slot.limits {
-            let bytes = if matches!(next, Next::Submit) { limits::bytes(&request) } else { 0 };
-            limits.pay(self.now, bytes);
+        if slot.limits.is_some() {
+            slot.pay(
+                self.now,
+                if matches!(next, Next::Submit) { limits::bytes(&request) } else { 0 },
+            );
         }
         match next {
             Next::Submit => {

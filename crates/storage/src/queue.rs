@@ -37,6 +37,12 @@ pub trait RequestQueue: Send {
     /// The peer's violation.
     fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, QueueError>;
 
+    /// Whether there is a request to take.
+    ///
+    /// # Errors
+    /// The peer's violation.
+    fn has_next(&mut self) -> Result<bool, QueueError>;
+
     /// The request is complete, with `len` bytes written to its buffers; the peer learns it at the
     /// next [`flush`](Self::flush).
     fn complete(&mut self, token: u16, len: u32);

@@ -53,6 +53,7 @@ impl Pipeline for BlockPipeline {
     fn detach(&mut self, slot: usize) -> Option<Box<Attachment>> {
         let mut slot = self.slots.try_remove(slot)?;
         slot.flush();
+        slot.cancel_reservation();
         Some(Box::new(slot.on))
     }
 

@@ -11,7 +11,7 @@ use runtime::{Blocked, QueueId, Status};
 
 use crate::count::{ErrorReason, QueueCounters};
 use crate::disk::Disk;
-use crate::limits::Limits;
+use crate::limits::{Limits, Reservation};
 use crate::queue::{QueueError, RequestQueue};
 
 /// Requests of one queue that are with the kernel at a time. More stay in the guest's ring.
@@ -52,8 +52,10 @@ pub(crate) struct Slot {
     pub leaving: bool,
     /// What the disk is limited to.
     pub limits: Option<Arc<Limits>>,
-    /// The limits are used up until then.
-    limited_until: Option<Instant>,
+    /// Room that the next request has taken in the limits: the queue waits until it is ready.
+    reserved: Option<Reservation>,
+    /// Bytes that the last request moved.
+    last: u64,
 }
 
 impl Slot {
@@ -66,7 +68,8 @@ impl Slot {
             debt: 0,
             leaving: false,
             limits,
-            limited_until: None,
+            reserved: None,
+            last: 1,
         }
     }
 
@@ -80,22 +83,44 @@ impl Slot {
 
     /// Takes over what the disk is limited to now. A wait that came of other limits is over.
     pub fn follow_limits(&mut self) {
+        self.cancel_reservation();
         self.limits = self.on.disk.limits.get();
-        self.limited_until = None;
     }
 
-    /// Whether the disk may do nothing at `now`: then the queue waits.
+    /// Gives back what the next request has taken in advance.
+    pub fn cancel_reservation(&mut self) {
+        if let Some((reserved, limits)) = self.reserved.take().zip(self.limits.as_ref()) {
+            limits.cancel(&reserved);
+        }
+    }
+
+    /// Whether the next request may not begin at `now`: then the queue waits.
     pub fn is_limited(&mut self, now: Instant) -> bool {
         let Some(limits) = &self.limits else { return false };
-        if self.limited_until.is_some_and(|until| now < until) {
-            return true;
+        if let Some(reserved) = &self.reserved {
+            return now < reserved.ready;
         }
-        let was_limited = self.limited_until.is_some();
-        self.limited_until = limits.exhausted_until(now);
-        if self.limited_until.is_some() && !was_limited {
-            self.on.counters.limited.add(1);
+        if !limits.is_exhausted(now) {
+            return false;
         }
-        self.limited_until.is_some()
+        match self.on.queue.has_next() {
+            // A queue without requests must not take room from others.
+            Ok(false) => return false,
+            Ok(true) => {
+                self.reserved = Some(limits.reserve(now, self.last));
+                self.on.counters.limited.add(1);
+            }
+            Err(error) => self.fail(error),
+        }
+        true
+    }
+
+    /// Pays for a request that begins, and moves so many bytes.
+    pub fn pay(&mut self, now: Instant, bytes: u64) {
+        if let Some(limits) = &self.limits {
+            limits.pay(now, bytes, self.reserved.take());
+            self.last = bytes.max(1);
+        }
     }
 
     /// The peer broke the protocol: the queue is not called any more, and its disk is told.
@@ -164,28 +189,29 @@ impl Slot {
             _ if self.in_flight > 0 && self.on.queue.is_full() => {
                 Status::Blocked(Blocked::default())
             }
-            _ if self.limited_until.is_some() => {
-                Status::Blocked(Blocked { room: None, until: self.limited_until })
-            }
-            _ => Status::Idle,
+            _ => match &self.reserved {
+                Some(reserved) => {
+                    Status::Blocked(Blocked { room: None, until: Some(reserved.ready) })
+                }
+                None => Status::Idle,
+            },
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::any::Any;
-    use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+    use std::os::fd::OwnedFd;
 
     use parking_lot::Mutex;
-    use ring::IoChain;
     use rustix::event::{EventfdFlags, epoll, eventfd};
 
     use super::*;
     use crate::Image;
+    use crate::idle_queue::{Idle, attachment};
     use crate::image::{Direct, ImageOptions};
 
-    /// A queue whose peer has its event descriptor watched again and again.
+    /// An event descriptor that is watched again and again, and what watches it.
     struct Watched {
         call: OwnedFd,
         _copies: Vec<OwnedFd>,
@@ -209,33 +235,6 @@ mod tests {
         }
     }
 
-    impl RequestQueue for Watched {
-        fn take(&mut self, _: &mut IoChain) -> Result<Option<u16>, QueueError> {
-            Ok(None)
-        }
-
-        fn complete(&mut self, _: u16, _: u32) {}
-
-        fn flush(&mut self) -> Result<Notified, QueueError> {
-            ring::interrupt::interrupt(self.call.as_fd())?;
-            Ok(Notified::Sent)
-        }
-
-        fn arm(&mut self) -> Result<bool, QueueError> {
-            Ok(false)
-        }
-
-        fn disarm(&mut self) {}
-
-        fn waker(&self) -> Option<BorrowedFd<'_>> {
-            None
-        }
-
-        fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-            self
-        }
-    }
-
     #[test]
     fn a_disk_whose_interrupts_are_slow_pays_and_is_stopped() {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -245,17 +244,12 @@ mod tests {
         let image = Arc::new(Image::open(&options).unwrap());
         let errors = Arc::new(Mutex::new(Vec::new()));
         let reported = Arc::clone(&errors);
+        let watched = Watched::new(128);
+        let call = Some(watched.call.try_clone().unwrap());
+        let disk = Arc::new(Disk::new(image, "serial"));
         let mut slot = Slot::new(Attachment {
-            id: QueueId(0),
-            class: 0,
-            name: "disk".into(),
-            index: 0,
-            queue: Box::new(Watched::new(128)),
-            disk: Arc::new(Disk::new(image, "serial")),
-            counters: Arc::default(),
             on_error: Arc::new(move |_, error| reported.lock().push(error)),
-            policy: None,
-            failed: false,
+            ..attachment(Idle { call, ..Idle::default() }, disk)
         });
         let sent = (0..10_000).find(|_| {
             slot.complete(0, 0);

@@ -110,7 +110,7 @@ fn a_request_that_is_longer_than_the_burst_is_paid_for() {
     for _ in 0..3 {
         site.send(0, &Sent::read(0, 32), 1 << 20).unwrap();
     }
-    let times = [(0, 1), (1930, 1), (1940, 2), (3930, 2), (3940, 3)];
+    let times = [(0, 1), (1990, 1), (2010, 2), (3990, 2), (4010, 3)];
     for (millis, want) in times {
         let now = start + Duration::from_millis(millis);
         assert_eq!(begun_at(&mut site, now), want, "{millis} ms");
@@ -152,4 +152,29 @@ fn limits_change_in_service_and_begin_with_a_full_burst() {
     limit(&mut site, DiskRates::default());
     let now = Instant::now();
     assert_eq!(begun_at(&mut site, now), 12);
+}
+
+#[test]
+fn queues_of_a_disk_take_turns_whatever_they_ask_for() {
+    for rates in [requests(10, 2), bytes(40_960, 1024)] {
+        let (_file, mut site, start) = site(3, rates);
+        for _ in 0..16 {
+            for (queue, sectors) in [(0, 1), (1, 64), (2, 1)] {
+                site.send(queue, &Sent::read(0, sectors), 512).unwrap();
+            }
+        }
+        let reads = |site: &Site| -> Vec<u64> {
+            let queues = site.disks.counters(site.id);
+            queues.iter().map(|(queue, _)| queue.reads.get()).collect()
+        };
+        for step in 0..4000 {
+            site.worker.run_once(start + Duration::from_millis(5 * step));
+            if reads(&site).iter().any(|begun| *begun >= 14) {
+                break;
+            }
+        }
+        let begun = reads(&site);
+        assert!(begun.iter().any(|begun| *begun >= 14), "{begun:?}");
+        assert!(begun.iter().all(|begun| *begun >= 8), "{begun:?} with {rates:?}");
+    }
 }

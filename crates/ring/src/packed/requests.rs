@@ -136,6 +136,11 @@ impl RequestRing for PackedRequests {
         taken.map_err(|violation| self.memory.root_cause(violation))
     }
 
+    fn has_next(&mut self) -> Result<bool, Violation> {
+        let flags = self.areas.flags(self.next.index).load(Ordering::Acquire);
+        Ok(self.is_ready(flags) || !self.again.is_empty())
+    }
+
     fn in_flight(&self) -> usize {
         self.in_flight
     }

@@ -100,6 +100,12 @@ impl RequestRing for SplitRequests {
         taken.map_err(|violation| self.memory.root_cause(violation))
     }
 
+    fn has_next(&mut self) -> Result<bool, Violation> {
+        let index = self.areas.avail_index().load(Ordering::Acquire);
+        self.see(index).map_err(|violation| self.memory.root_cause(violation))?;
+        Ok(index != self.next || !self.again.is_empty())
+    }
+
     fn in_flight(&self) -> usize {
         self.in_flight
     }

@@ -41,6 +41,10 @@ impl RequestQueue for TestQueue {
         Ok(self.0.take(chain)?)
     }
 
+    fn has_next(&mut self) -> Result<bool, QueueError> {
+        Ok(self.0.has_next()?)
+    }
+
     fn complete(&mut self, token: u16, len: u32) {
         self.0.complete(token, len);
     }

@@ -58,6 +58,10 @@ impl<R: RequestRing + 'static> RequestQueue for BlkQueue<R> {
         Ok(self.ring.take(chain)?)
     }
 
+    fn has_next(&mut self) -> Result<bool, QueueError> {
+        Ok(self.ring.has_next()?)
+    }
+
     fn complete(&mut self, token: u16, len: u32) {
         self.ring.complete(token, len);
     }

@@ -300,6 +300,11 @@ impl<const WORDS: usize> RequestQueue for BlkQueue<WORDS> {
         Ok(Some(at as u16))
     }
 
+    fn has_next(&mut self) -> Result<bool, QueueError> {
+        let left = self.handed != self.ring.upcoming();
+        Ok(!self.full && (left || self.ring.posted()? != self.ring.upcoming()))
+    }
+
     fn complete(&mut self, token: u16, _: u32) {
         let at = usize::from(token);
         let Some(entry) = self.entries.get_mut(at) else { return };
