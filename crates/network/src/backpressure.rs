@@ -23,6 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
+use runtime::pipeline::COST_PER_NS;
+
 use crate::cost::cost;
 use crate::count::{DropReason, QueueCounters};
 
@@ -33,8 +35,6 @@ const CAP_NS: i64 = CAP.as_nanos() as i64;
 /// Earned with each frame, and with each 64 bytes, for waits of a sole sender, in ns.
 const PER_FRAME: i64 = 100_000;
 const PER_64_BYTES: i64 = 1_000;
-/// Work that a worker does in a nanosecond, in units of cost: 64 bytes take about 140 ns.
-const COST_PER_NS: i64 = 16;
 /// For waits at the expense of others: the receiver earns 1/`SHARE` of the time that serving it
 /// takes.
 const SHARE: i64 = 10;
@@ -119,7 +119,7 @@ impl Backpressure {
     fn earn(&mut self, frames: u32, bytes: u32, now: Instant) {
         self.charge(Waiting::Sole, now);
         self.charge(Waiting::Shared, now);
-        let service = cost(frames as usize, bytes.into()) as i64 / COST_PER_NS;
+        let service = cost(frames as usize, bytes.into()) as i64 / COST_PER_NS as i64;
         self.credit.earn(Waiting::Shared, service / SHARE);
         let sole = PER_FRAME * i64::from(frames) + PER_64_BYTES * i64::from(bytes / 64);
         self.credit.earn(Waiting::Sole, sole);
@@ -259,7 +259,7 @@ mod tests {
                 now = later;
                 if takes {
                     queue.took(frames, frames * 1514, now);
-                    service += cost(frames as usize, u64::from(frames) * 1514) as i64 / COST_PER_NS;
+                    service += cost(frames as usize, u64::from(frames) * 1514) as i64 / COST_PER_NS as i64;
                     until = None;
                 } else {
                     until = queue.full(Shared, now);
