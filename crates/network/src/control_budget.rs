@@ -21,9 +21,6 @@ pub const QUEUE: Duration = Duration::from_micros(50);
 /// Cost of mapping and unmapping a region of memory.
 pub const REGION: Duration = Duration::from_micros(50);
 
-/// Cost of an interrupt that had to be broken off: twice the time after which that is done.
-pub const BLOCKED_INTERRUPT: Duration = Duration::from_millis(40);
-
 /// A port may use 1/`SHARE` of the time.
 const SHARE: u32 = 100;
 

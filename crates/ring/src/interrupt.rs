@@ -32,7 +32,7 @@ use crate::ticks;
 use crate::violation::Violation;
 
 /// How long a write may be seen at before it is interrupted, at least; at most twice that.
-const TIMEOUT: Duration = Duration::from_millis(20);
+pub const TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A write that took so many [ticks](crate::ticks) is looked at more closely: some 50 us. Most that
 /// do were interrupted by something else.

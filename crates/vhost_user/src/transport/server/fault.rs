@@ -6,7 +6,6 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use network::control_budget::BLOCKED_INTERRUPT;
 use ring::Violation;
 use runtime::slow_signals;
 
@@ -25,7 +24,8 @@ impl QueueFault {
     pub(super) fn cost(&self) -> Duration {
         match self.violation {
             Some(Violation::SlowInterrupt) => slow_signals::COST,
-            Some(Violation::InterruptBlocks) => BLOCKED_INTERRUPT,
+            // A write may have waited for twice the time after which it is interrupted.
+            Some(Violation::InterruptBlocks) => 2 * ring::interrupt::TIMEOUT,
             _ => Duration::ZERO,
         }
     }
