@@ -12,9 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value as Json};
 use tracing::{info, warn};
 
-use crate::api::{
-    DiskCounts, DiskQueueReport, DiskReport, MemoryReport, PortState, ReloadChange, ReloadSubject,
-};
+use crate::api::{DiskCounts, DiskReport, MemoryReport, PortState, ReloadChange, ReloadSubject};
 use crate::config::{Config, DiskSettings, DiskSpec, XenDisksSpec};
 use crate::natural;
 use crate::reload::{Change, RunningDisk};
@@ -383,17 +381,7 @@ impl Disks {
             allocated_bytes: port.account().allocated(),
             limit_bytes: port.account().limit(),
         });
-        report.bytes = Some(disk.image().bytes());
-        report.block_bytes = Some(disk.image().block());
-        report.physical_block_bytes = Some(disk.image().physical_block());
-        report.direct = Some(disk.image().alignment().is_some());
-        report.write_cache = Some(!disk.is_write_through());
-        let counters = self.starter.disks.as_ref().map(|disks| disks.counters(port.id()));
-        for (index, (counters, worker)) in counters.unwrap_or_default().into_iter().enumerate() {
-            let counts = DiskCounts::from(&*counters);
-            report.total.add(&counts);
-            report.queues.push(DiskQueueReport { index, worker, counts });
-        }
+        report::describe_disk(report, disk, self.starter.disks.as_deref(), port.id());
     }
 }
 

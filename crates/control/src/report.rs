@@ -25,8 +25,10 @@ use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
 use crate::vif::Vif;
 
+mod disk;
 mod limits;
 
+pub use disk::describe_disk;
 pub use limits::{disk_limits, limits};
 use limits::{texts, vif_limits};
 

@@ -9,8 +9,9 @@ use ::xen::blkif::service::{BlkbackConfig, Service, ServiceError};
 use ::xen::blkif::status::VbdStatus;
 use ::xen::xenbus::Condition;
 
-use crate::api::{DiskCounts, DiskQueueReport, DiskReport, PortState};
+use crate::api::{DiskCounts, DiskReport, PortState};
 use crate::config::XenDisksSpec;
+use crate::report::describe_disk;
 
 /// Why the disks of Xen guests cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -71,8 +72,7 @@ impl XenDisks {
     /// Gives a vbd's image a new length, or takes note of the one that it has. `None`: there is no
     /// vbd of this name.
     pub fn resize(&self, name: &str, bytes: Option<u64>) -> Option<Result<u64, String>> {
-        let service = self.service.as_ref().ok()?;
-        let vbd = service.vbds().into_iter().find(|vbd| vbd.bus.id.to_string() == name)?;
+        let (service, vbd) = self.find(name)?;
         Some(match service.resize(vbd.bus.id, bytes) {
             Ok(Some(bytes)) => Ok(bytes),
             Ok(None) => Err("no guest has connected to it so far".to_owned()),
@@ -82,22 +82,19 @@ impl XenDisks {
 
     /// Whether there is a vbd of this name.
     pub fn has(&self, name: &str) -> bool {
-        let vbds = self.service.as_ref().map(Service::vbds).unwrap_or_default();
-        vbds.iter().any(|vbd| vbd.bus.id.to_string() == name)
+        self.find(name).is_some()
+    }
+
+    fn find(&self, name: &str) -> Option<(&Service, VbdStatus)> {
+        let service = self.service.as_ref().ok()?;
+        let vbd = service.vbds().into_iter().find(|vbd| vbd.bus.id.to_string() == name)?;
+        Some((service, vbd))
     }
 
     /// A report for each vbd, or one with the reason why none is served.
     pub fn report(&self, disks: Option<&Arc<Disks>>) -> Vec<DiskReport> {
         match &self.service {
-            Ok(service) => service
-                .vbds()
-                .into_iter()
-                .map(|vbd| {
-                    let counters = vbd.disk.as_ref().zip(disks);
-                    let counters = counters.map(|((id, _), disks)| disks.counters(*id));
-                    self.report_one(&vbd, counters.unwrap_or_default())
-                })
-                .collect(),
+            Ok(service) => service.vbds().iter().map(|vbd| self.report_one(vbd, disks)).collect(),
             Err(error) => {
                 let reason = Some(error.to_string());
                 vec![DiskReport { name: self.spec.name.clone(), reason, ..self.blank() }]
@@ -115,11 +112,7 @@ impl XenDisks {
         }
     }
 
-    fn report_one(
-        &self,
-        vbd: &VbdStatus,
-        counters: Vec<(Arc<QueueCounters>, Option<usize>)>,
-    ) -> DiskReport {
+    fn report_one(&self, vbd: &VbdStatus, disks: Option<&Arc<Disks>>) -> DiskReport {
         let mut report = DiskReport {
             name: vbd.bus.id.to_string(),
             state: match vbd.bus.condition {
@@ -137,22 +130,14 @@ impl XenDisks {
             report.image = settings.image.display().to_string();
             report.read_only = settings.read_only;
         }
-        if let Some((_, disk)) = &vbd.disk {
-            report.bytes = Some(disk.image().bytes());
-            report.block_bytes = Some(disk.image().block());
-            report.direct = Some(disk.image().alignment().is_some());
-            report.write_cache = Some(!disk.is_write_through());
+        if let Some((id, disk)) = &vbd.disk {
+            describe_disk(&mut report, disk, disks.map(|disks| &**disks), *id);
         }
         if let Some(connected) = &vbd.connected {
             report.features = vec![
                 connected.layout.name().to_owned(),
                 format!("ring-pages={}", connected.ring_pages),
             ];
-        }
-        for (index, (counters, worker)) in counters.into_iter().enumerate() {
-            let counts = DiskCounts::from(&*counters);
-            report.total.add(&counts);
-            report.queues.push(DiskQueueReport { index, worker, counts });
         }
         report
     }

@@ -1,0 +1,22 @@
+//! The report of a disk in service, whoever its guest is.
+
+use storage::disks::DiskId;
+use storage::{Disk, Disks};
+
+use crate::api::{DiskCounts, DiskQueueReport, DiskReport};
+
+/// Adds the image, and the queues of disk `id` of `disks`, to a report.
+pub fn describe_disk(report: &mut DiskReport, disk: &Disk, disks: Option<&Disks>, id: DiskId) {
+    let image = disk.image();
+    report.bytes = Some(image.bytes());
+    report.block_bytes = Some(image.block());
+    report.physical_block_bytes = Some(image.physical_block());
+    report.direct = Some(image.alignment().is_some());
+    report.write_cache = Some(!disk.is_write_through());
+    let counters = disks.map(|disks| disks.counters(id)).unwrap_or_default();
+    for (index, (counters, worker)) in counters.into_iter().enumerate() {
+        let counts = DiskCounts::from(&*counters);
+        report.total.add(&counts);
+        report.queues.push(DiskQueueReport { index, worker, counts });
+    }
+}
