@@ -1,15 +1,16 @@
 //! A frontend of vbds that is made by hand, slot by slot, and a host with a daemon.
 #![allow(dead_code, unused_imports)] // Not every test that has this module uses all of it.
 
-use std::time::{Duration, Instant};
-
 mod front;
 mod host;
 mod queue;
+#[path = "../wait/mod.rs"]
+mod waiting;
 
 pub use front::{Front, Spec};
 pub use host::Host;
 pub use queue::{FrontQueue, Io, Segment};
+pub use waiting::wait;
 
 pub const OKAY: i16 = 0;
 pub const ERROR: i16 = -1;
@@ -25,13 +26,3 @@ pub const INDIRECT: u8 = 6;
 pub const SECTOR: usize = 512;
 /// Sectors of an image.
 pub const SECTORS: u64 = 4096;
-
-/// Waits for a condition, for a minute at most.
-#[track_caller]
-pub fn wait(mut there: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !there() {
-        assert!(start.elapsed() < Duration::from_secs(60), "waited for a minute in vain");
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
