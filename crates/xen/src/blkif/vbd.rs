@@ -98,6 +98,8 @@ impl Vbd {
         let image = Image::open(&ImageOptions {
             read_only: settings.read_only,
             direct: self.driver.config.direct,
+            // The size that frontends are told: not all of them know others.
+            sector_size: Some(SECTOR as u32),
             ..ImageOptions::new(settings.image.clone())
         })?;
         // Requests of a process that was killed may still be with the kernel: they hold the lock.
@@ -236,7 +238,7 @@ impl Device for Vbd {
         put("sectors", self.sectors)?;
         put("info", settings.info().into())?;
         put("sector-size", SECTOR)?;
-        put("physical-sector-size", disk.image().block().into())
+        put("physical-sector-size", disk.image().physical_block().into())
     }
 
     fn follow_keys(&mut self) -> Result<bool, VbdError> {
