@@ -149,6 +149,20 @@ impl Scene {
         self.service.borrow().as_ref().unwrap().stats().unwrap()
     }
 
+    /// What each port has counted, for a test that fails.
+    fn print_counters(&self) {
+        let Ok(service) = self.service.try_borrow() else { return };
+        match service.as_ref().map(|service| service.stats()) {
+            Some(Ok(stats)) => {
+                for port in &stats.ports {
+                    eprintln!("{} {:?}: {:?}", port.name, port.state, port.total);
+                }
+            }
+            Some(Err(error)) => eprintln!("no counters: {error}"),
+            None => {}
+        }
+    }
+
     /// The daemon's log.
     pub fn log(&self) -> String {
         self.service.borrow().as_ref().unwrap().log().unwrap()
@@ -191,6 +205,7 @@ impl Drop for Scene {
                 "the daemon's log: {}",
                 log.map_or_else(|error| error.to_string(), |log| log.text)
             );
+            self.print_counters();
             eprintln!("Xen's and dom0's console: {}", self.dom0.console());
             return;
         }
