@@ -207,6 +207,10 @@ impl<R: RequestRing + 'static> RequestQueue for Queue<R> {
         Ok(token)
     }
 
+    fn has_next(&mut self) -> Result<bool, QueueError> {
+        Ok(self.ring.has_next()?)
+    }
+
     fn complete(&mut self, token: u16, len: u32) {
         assert!(self.tokens.lock().expect("sound").remove(&token), "answered twice: {token}");
         self.ring.complete(token, len);
