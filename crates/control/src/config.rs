@@ -48,7 +48,7 @@ pub use amount::{BitRate, BurstBytes, Frames};
 pub use budget::BudgetSpec;
 pub use changes::{budget_changes, disk_changes, port_changes};
 pub use defaults::MAX_QUEUES;
-pub use disk::DiskSpec;
+pub use disk::{DiskKind, DiskSpec};
 pub use disk_amount::{ByteRate, Requests};
 pub use disk_settings::{DiskLimits, DiskSettings};
 pub use error::{ConfigError, ConfigErrors};

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 use tracing::{info, warn};
 
 use crate::api::{DiskCounts, DiskReport, MemoryReport, PortState, ReloadChange, ReloadSubject};
-use crate::config::{Config, DiskSettings, DiskSpec, XenDisksSpec};
+use crate::config::{Config, DiskKind, DiskSettings, DiskSpec, XenDisksSpec};
 use crate::natural;
 use crate::reload::{Change, RunningDisk};
 use crate::report;
@@ -177,15 +177,15 @@ impl Disks {
     }
 
     /// Takes over the outcome of another attempt to serve them.
-    pub fn xen_started(
-        &mut self,
-        spec: Arc<XenDisksSpec>,
-        service: Result<::xen::blkif::service::Service, XenDisksError>,
-    ) {
-        if service.is_ok() {
-            info!(disk = %spec.name, "in service now");
+    pub fn xen_started(&mut self, service: Result<::xen::blkif::service::Service, XenDisksError>) {
+        if let Some(xen) = &mut self.xen {
+            xen.started(service);
         }
-        self.xen = Some(XenDisks::new(spec, service));
+    }
+
+    /// The description of the disks of Xen guests, as it is now.
+    pub fn xen_spec(&self) -> Option<&XenDisksSpec> {
+        self.xen.as_ref().map(|xen| &**xen.spec())
     }
 
     /// The descriptions of all disks.
@@ -264,6 +264,9 @@ impl Disks {
                     self.add_configured(disk.clone());
                 }
                 Change::SetDisk(disk, _) => self.exchange(disk),
+                Change::SetXenDisks(spec, _) => {
+                    self.xen.iter_mut().for_each(|xen| xen.set_all(spec.settings.clone()));
+                }
                 _ => {}
             }
         }
@@ -308,9 +311,12 @@ impl Disks {
     /// Lines for people, when there is no such disk, or something is wrong with a value. Then
     /// nothing has changed.
     pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Result<(), String> {
+        if let Some(set) = self.xen.as_mut().and_then(|xen| xen.set(name, object)) {
+            return set;
+        }
         let entry = self.disks.get_mut(name).ok_or_else(|| unknown(name))?;
-        let settings = entry.spec.settings.changed(object).map_err(|errors| errors.to_string())?;
-        entry.apply(settings);
+        let settings = entry.spec.settings.changed(DiskKind::VhostUser, object);
+        entry.apply(settings.map_err(|errors| errors.to_string())?);
         Ok(())
     }
 

@@ -10,9 +10,9 @@ mod disk;
 use std::collections::BTreeSet;
 
 use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
-use crate::config::{BudgetSpec, Config, DiskSpec, PortKind, PortSpec};
+use crate::config::{BudgetSpec, Config, DiskSpec, PortKind, PortSpec, XenDisksSpec};
 
-pub use disk::RunningDisk;
+pub use disk::{RunningDisk, fixed_xen_disks};
 
 /// The names that a configuration file has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -42,6 +42,8 @@ pub struct Running {
     pub budgets: Vec<BudgetSpec>,
     /// The disks, as they are now.
     pub disks: Vec<RunningDisk>,
+    /// The disks of Xen guests, as they are described now.
+    pub xen_disks: Option<XenDisksSpec>,
     /// The names that the file had when it was read last.
     pub of_file: FileNames,
     /// Vifs that name a budget by themselves: the vif, and the budget.
@@ -112,6 +114,8 @@ pub enum Change {
     AddDisk(DiskSpec),
     /// Change settings of a disk in service, in these keys, or take note of the length of its image.
     SetDisk(DiskSpec, Vec<String>),
+    /// Change settings of all disks of Xen guests, in these keys.
+    SetXenDisks(XenDisksSpec, Vec<String>),
     /// Add a disk anew that is not in service, because of these keys.
     ReplaceDisk(DiskSpec, Vec<String>),
     /// Remove the disk of this name.
@@ -146,6 +150,7 @@ impl Change {
             Change::RemovePort(name) => (Remove, Port, name, &[][..]),
             Change::AddDisk(disk) => (Add, Disk, &disk.name, &[][..]),
             Change::SetDisk(disk, keys) => (Set, Disk, &disk.name, &keys[..]),
+            Change::SetXenDisks(xen, keys) => (Set, Disk, &xen.name, &keys[..]),
             Change::ReplaceDisk(disk, keys) => (Replace, Disk, &disk.name, &keys[..]),
             Change::RemoveDisk(name) => (Remove, Disk, name, &[][..]),
         };
@@ -234,13 +239,6 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
         ("sandbox.without", sandbox.without != held.without),
     ];
     differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
-}
-
-/// The name of the disks of Xen guests, if they differ. They cannot change by a reload.
-pub fn fixed_xen_disks(present: &Config, wanted: &Config) -> Option<String> {
-    let (present, wanted) = (&present.xen_disks, &wanted.xen_disks);
-    let xen = wanted.as_ref().or(present.as_ref()).filter(|_| present != wanted);
-    xen.map(|xen| xen.name.clone())
 }
 
 #[cfg(test)]

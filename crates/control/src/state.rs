@@ -166,7 +166,7 @@ impl DaemonState {
         let missing = self.disks.lock().xen_not_in_service();
         if let Some(spec) = missing {
             let service = self.starter.start_xen(&spec);
-            self.disks.lock().xen_started(spec, service);
+            self.disks.lock().xen_started(service);
         }
     }
 

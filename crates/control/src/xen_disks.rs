@@ -1,5 +1,6 @@
 //! The disks of Xen guests: one entry of the configuration stands for all vbds of this domain.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::hypervisor::xen::OpenError;
@@ -7,11 +8,13 @@ use ::storage::Disks;
 use ::storage::count::QueueCounters;
 use ::xen::blkif::service::{BlkbackConfig, Service, ServiceError};
 use ::xen::blkif::status::VbdStatus;
-use ::xen::xenbus::Condition;
+use ::xen::xenbus::{Condition, DeviceId};
+use serde_json::{Map, Value as Json};
+use tracing::info;
 
 use crate::api::{DiskCounts, DiskReport, PortState};
-use crate::config::XenDisksSpec;
-use crate::report::describe_disk;
+use crate::config::{ConfigErrors, DiskKind, DiskSettings, XenDisksSpec};
+use crate::report::{describe_disk, disk_limits};
 
 /// Why the disks of Xen guests cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +35,9 @@ pub struct XenDisks {
     spec: Arc<XenDisksSpec>,
     /// The service, or the reason why there is none. Starting it is retried.
     service: Result<Service, XenDisksError>,
+    /// Settings that were made for single vbds. They hold as long as the service has limits of
+    /// the vbd's own: a vbd that goes and comes again begins with those of all.
+    own: BTreeMap<DeviceId, DiskSettings>,
 }
 
 /// Begins to serve. May wait for the store.
@@ -49,6 +55,7 @@ pub fn start(
         folders: spec.folders.clone(),
         direct: spec.direct,
         policy: spec.policy,
+        limits: spec.settings.limits.rates(),
     };
     Ok(Service::start(Arc::clone(disks), ::hypervisor::xen::open()?, config)?)
 }
@@ -56,7 +63,17 @@ pub fn start(
 impl XenDisks {
     /// The disks of a configuration.
     pub fn new(spec: Arc<XenDisksSpec>, service: Result<Service, XenDisksError>) -> XenDisks {
-        XenDisks { spec, service }
+        XenDisks { spec, service, own: BTreeMap::new() }
+    }
+
+    /// Takes over the outcome of another attempt to start the service. Settings may have changed
+    /// meanwhile.
+    pub fn started(&mut self, service: Result<Service, XenDisksError>) {
+        if let Ok(service) = &service {
+            info!(disk = %self.spec.name, "in service now");
+            service.set_all_limits(self.spec.settings.limits.rates());
+        }
+        self.service = service;
     }
 
     /// The description of these disks.
@@ -67,6 +84,42 @@ impl XenDisks {
     /// The reason why the disks are not in service.
     pub fn error(&self) -> Option<&XenDisksError> {
         self.service.as_ref().err()
+    }
+
+    /// Changes settings of one vbd, or of all by the name of all: the keys and values of a `disk.set`
+    /// request. `None`: the name is neither.
+    pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Option<Result<(), String>> {
+        let changed = |settings: &DiskSettings| settings.changed(DiskKind::Xen, object);
+        if self.spec.name == name {
+            let settings = changed(&self.spec.settings);
+            return Some(said(settings.map(|settings| self.set_all(settings))));
+        }
+        let (service, vbd) = self.find(name)?;
+        let id = vbd.bus.id;
+        let is_own = |id: DeviceId| service.limits(id).is_some_and(|limits| limits.own);
+        let present = self.own.get(&id).filter(|_| is_own(id)).unwrap_or(&self.spec.settings);
+        let settings = match changed(present) {
+            Ok(settings) => settings,
+            Err(errors) => return Some(said(Err(errors))),
+        };
+        if !service.set_limits(id, settings.limits.rates()) {
+            return None;
+        }
+        info!(disk = %name, "changed");
+        let gone: Vec<DeviceId> = self.own.keys().copied().filter(|id| !is_own(*id)).collect();
+        gone.iter().for_each(|id| _ = self.own.remove(id));
+        self.own.insert(id, settings);
+        Some(Ok(()))
+    }
+
+    /// Changes the settings of all vbds, also of those that had settings of their own.
+    pub fn set_all(&mut self, settings: DiskSettings) {
+        if let Ok(service) = &self.service {
+            service.set_all_limits(settings.limits.rates());
+        }
+        info!(disk = %self.spec.name, "changed");
+        self.own.clear();
+        self.spec = Arc::new(XenDisksSpec { settings, ..XenDisksSpec::clone(&self.spec) });
     }
 
     /// Gives a vbd's image a new length, or takes note of the one that it has. `None`: there is no
@@ -94,10 +147,14 @@ impl XenDisks {
     /// A report for each vbd, or one with the reason why none is served.
     pub fn report(&self, disks: Option<&Arc<Disks>>) -> Vec<DiskReport> {
         match &self.service {
-            Ok(service) => service.vbds().iter().map(|vbd| self.report_one(vbd, disks)).collect(),
+            Ok(service) => {
+                let vbds = service.vbds();
+                vbds.iter().map(|vbd| self.report_one(service, vbd, disks)).collect()
+            }
             Err(error) => {
                 let reason = Some(error.to_string());
-                vec![DiskReport { name: self.spec.name.clone(), reason, ..self.blank() }]
+                let limits = disk_limits(self.spec.settings.limits.rates());
+                vec![DiskReport { name: self.spec.name.clone(), reason, limits, ..self.blank() }]
             }
         }
     }
@@ -112,7 +169,13 @@ impl XenDisks {
         }
     }
 
-    fn report_one(&self, vbd: &VbdStatus, disks: Option<&Arc<Disks>>) -> DiskReport {
+    fn report_one(
+        &self,
+        service: &Service,
+        vbd: &VbdStatus,
+        disks: Option<&Arc<Disks>>,
+    ) -> DiskReport {
+        let limits = service.limits(vbd.bus.id);
         let mut report = DiskReport {
             name: vbd.bus.id.to_string(),
             state: match vbd.bus.condition {
@@ -124,6 +187,7 @@ impl XenDisks {
             connections: vbd.bus.connections,
             violations: vbd.bus.violations,
             queues_offered: vbd.queues_offered,
+            limits: limits.map(|limits| disk_limits(limits.rates)).unwrap_or_default(),
             ..self.blank()
         };
         if let Some(settings) = &vbd.settings {
@@ -142,3 +206,11 @@ impl XenDisks {
         report
     }
 }
+
+/// The outcome of a change, for people.
+fn said(outcome: Result<(), ConfigErrors>) -> Result<(), String> {
+    outcome.map_err(|errors| errors.to_string())
+}
+
+#[cfg(test)]
+mod tests;

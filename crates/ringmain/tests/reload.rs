@@ -313,3 +313,37 @@ fn a_disk_cannot_be_added_where_the_sandbox_leaves_nothing_for_it() {
     let said = refused(&daemon);
     assert!(said.contains("give sandbox.live = [\"disk\"], and restart it"), "{said}");
 }
+
+/// Where there is no Xen, the entry itself is shown.
+#[test]
+fn limits_of_disks_of_xen_guests_change_in_service() {
+    if Path::new("/dev/xen/gntdev").exists() {
+        return;
+    }
+    let vbds = |dir: &Path, more: &str| {
+        let image = dir.display();
+        format!("[[disk]]\nname = \"vbds\"\nkind = \"xen\"\nimages = [\"{image}\"]\n{more}\n")
+    };
+    let daemon = start(|dir| vbds(dir, "iops = 500"));
+    let limits = || {
+        let limits = disks(&daemon)[0].limits;
+        (limits.requests_per_second, limits.bytes_per_second)
+    };
+    assert_eq!((limits(), disks(&daemon).len()), ((Some(500), None), 1));
+    let set = ringmain(&daemon, &["disk", "set", "vbds", "iops=2k", "bandwidth=1MB"]);
+    assert!(set.status.success(), "{set:?}");
+    assert_eq!(limits(), (Some(2000), Some(1_000_000)));
+    let memory = ringmain(&daemon, &["disk", "set", "vbds", "memory=1GiB"]);
+    let said = String::from_utf8(memory.stderr).unwrap();
+    assert!(said.contains("memory: only a disk of kind \"vhost-user\" has one"), "{said}");
+    let unknown = ringmain(&daemon, &["disk", "set", "vbd5.51712", "iops=1"]);
+    let said = String::from_utf8(unknown.stderr).unwrap();
+    assert!(said.contains("there is no disk \"vbd5.51712\""), "{said}");
+    // The file's state is restored.
+    assert_eq!(reload(&daemon, &["--dry-run"]), "set disk vbds: bandwidth, iops\n");
+    assert_eq!(reload(&daemon, &[]), "set disk vbds: bandwidth, iops\n");
+    assert_eq!(limits(), (Some(500), None));
+    write(&daemon, &vbds(daemon.dir(), "iops = 500\nqueues = 1"));
+    let said = refused(&daemon);
+    assert!(said.contains("a reload can change limits of disks of Xen guests only"), "{said}");
+}

@@ -21,6 +21,7 @@ pub mod blkback;
 pub mod buffers;
 pub mod error;
 pub mod layout;
+pub mod limits;
 pub mod negotiation;
 pub mod queue;
 pub mod request;

@@ -4,6 +4,7 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
 
+use super::disk::DiskKind;
 use super::disk_settings::DiskSettings;
 use super::error::{ConfigError, ConfigErrors};
 use super::key_table::KeyTable;
@@ -56,14 +57,7 @@ impl PortSettings {
         object: &Map<String, Json>,
         budgets: &[String],
     ) -> Result<PortSettings, ConfigErrors> {
-        let keys = port_keys().into_iter().map(|key| (key.name, key.name.replace('-', "_")));
-        let given = keys.filter(|(_, place)| object.contains_key(place));
-        let misplaced = given
-            .filter_map(|(key, place)| Some(ConfigError { problem: misplaced(key, kind)?, place }));
-        let misplaced: Vec<ConfigError> = misplaced.collect();
-        if !misplaced.is_empty() {
-            return Err(ConfigErrors(misplaced));
-        }
+        refuse_misplaced(&port_keys(), object, |key| misplaced(key, kind))?;
         changed(&port_keys(), self, object, Some(budgets))
     }
 }
@@ -79,13 +73,31 @@ impl RateLimits {
 }
 
 impl DiskSettings {
-    /// These settings with the changes of a `disk.set` request.
+    /// These settings, of a disk of this kind, with the changes of a `disk.set` request.
     ///
     /// # Errors
     /// All that is wrong with it. Then nothing is to be changed.
-    pub fn changed(&self, object: &Map<String, Json>) -> Result<DiskSettings, ConfigErrors> {
+    pub fn changed(
+        &self,
+        kind: DiskKind,
+        object: &Map<String, Json>,
+    ) -> Result<DiskSettings, ConfigErrors> {
+        refuse_misplaced(&disk_keys(), object, |key| kind.misplaced(key).map(str::to_owned))?;
         changed(&disk_keys(), self, object, None)
     }
+}
+
+/// Refuses the keys in `object` that the kind of the port or disk does not have.
+fn refuse_misplaced<T, S>(
+    keys: &[Key<T, S>],
+    object: &Map<String, Json>,
+    misplaced: impl Fn(&str) -> Option<String>,
+) -> Result<(), ConfigErrors> {
+    let keys = keys.iter().map(|key| (key.name, key.name.replace('-', "_")));
+    let given = keys.filter(|(_, place)| object.contains_key(place));
+    let problem = |(key, place)| Some(ConfigError { problem: misplaced(key)?, place });
+    let misplaced: Vec<ConfigError> = given.filter_map(problem).collect();
+    if misplaced.is_empty() { Ok(()) } else { Err(ConfigErrors(misplaced)) }
 }
 
 fn changed<T, S: Settings>(

@@ -9,7 +9,6 @@ use unix_socket::Permissions;
 
 use super::disk_settings::DiskSettings;
 use super::request::changed_keys;
-use super::setting_keys::disk_settings;
 
 /// Queues that a disk offers unless the configuration says otherwise: QEMU has as many as the guest
 /// has vCPUs, and refuses a disk with fewer.
@@ -17,7 +16,7 @@ pub const DISK_QUEUES: u16 = 16;
 
 /// The interface that guests attach to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum DiskKind {
+pub enum DiskKind {
     /// A guest, over a vhost-user socket.
     VhostUser,
     /// The vbds of this Xen domain.
@@ -33,6 +32,14 @@ impl DiskKind {
             DiskKind::VhostUser => "vhost-user",
             DiskKind::Xen => "xen",
         }
+    }
+
+    /// Why disks of this kind do not have this key of those that can change in service, if they do
+    /// not.
+    pub(super) fn misplaced(self, key: &str) -> Option<&'static str> {
+        // Data is copied through buffers of the daemon: nothing of the guest's is allocated.
+        (self == DiskKind::Xen && key == "memory")
+            .then_some("only a disk of kind \"vhost-user\" has one")
     }
 }
 
@@ -100,9 +107,8 @@ impl DiskSpec {
             "polling": self.policy.map(|policy| policy.to_string()),
         });
         let Json::Object(all) = all else { return Map::new() };
-        let settings = disk_settings(&self.settings).into_iter();
-        let settings = settings.map(|(key, value)| (key.replace('-', "_"), value));
-        all.into_iter().chain(settings).filter(|(_, value)| !value.is_null()).collect()
+        let all = all.into_iter().filter(|(_, value)| !value.is_null());
+        all.chain(self.settings.to_request()).collect()
     }
 
     /// The keys that `other` has with another value, or only one of both has, in snake case.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use network::poll::PollingPolicy;
 use storage::image::Direct;
 
+use super::disk_settings::DiskSettings;
+
 /// How the vbds of this Xen domain are served.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct XenDisksSpec {
@@ -18,4 +20,6 @@ pub struct XenDisksSpec {
     pub direct: Direct,
     /// How workers wait for requests; `None`: as for others.
     pub policy: Option<PollingPolicy>,
+    /// What can change in service, of each vbd.
+    pub settings: DiskSettings,
 }

@@ -27,6 +27,7 @@ impl Ports {
             ports: self.specs().cloned().collect(),
             budgets: self.budgets.names().into_iter().filter_map(budget).collect(),
             disks: Vec::new(),
+            xen_disks: None,
             of_file: self.of_file.clone(),
             vif_budgets: vif_budgets.collect(),
         }

@@ -1,7 +1,7 @@
 //! What a reload does to disks.
 
 use super::{Change, Running};
-use crate::config::{Config, DiskSpec};
+use crate::config::{Config, DiskSpec, XenDisksSpec};
 
 /// A disk, as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,7 +61,25 @@ pub(super) fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
     let of_file = running.disks.iter().map(|disk| &disk.spec.name);
     let of_file = of_file.filter(|name| running.of_file.disks.contains(*name));
     let gone = of_file.filter(|name| find(wanted, name).is_none());
-    changed.chain(gone.map(|name| Change::RemoveDisk(name.clone()))).collect()
+    let gone = gone.map(|name| Change::RemoveDisk(name.clone()));
+    let xen = running.xen_disks.as_ref().zip(wanted.xen_disks.as_ref());
+    let xen = xen.and_then(|(present, wanted)| xen_change(present, wanted));
+    changed.chain(xen).chain(gone).collect()
+}
+
+fn xen_change(present: &XenDisksSpec, wanted: &XenDisksSpec) -> Option<Change> {
+    let keys = present.settings.changed_keys(&wanted.settings);
+    (!keys.is_empty()).then(|| Change::SetXenDisks(wanted.clone(), keys))
+}
+
+/// The name of the disks of Xen guests, if they differ in what cannot change by a reload: in
+/// anything but their settings.
+pub fn fixed_xen_disks(present: &Config, wanted: &Config) -> Option<String> {
+    let (present, wanted) = (present.xen_disks.as_ref(), wanted.xen_disks.as_ref());
+    let set = present.zip(wanted).is_some_and(|(present, wanted)| {
+        XenDisksSpec { settings: wanted.settings.clone(), ..present.clone() } == *wanted
+    });
+    wanted.or(present).filter(|_| !set).map(|xen| xen.name.clone())
 }
 
 fn find<'a>(config: &'a Config, name: &str) -> Option<&'a DiskSpec> {

@@ -21,6 +21,7 @@ fn running(file: &Config, added: &Config) -> Running {
         ports: file.ports.iter().chain(&added.ports).cloned().collect(),
         budgets: file.budgets.iter().chain(&added.budgets).cloned().collect(),
         disks: file.disks.iter().chain(&added.disks).map(in_service).collect(),
+        xen_disks: file.xen_disks.clone(),
         of_file: FileNames::of(file),
         vif_budgets: Vec::new(),
     }
@@ -196,4 +197,21 @@ fn every_key_outside_ports_and_budgets_is_fixed() {
         assert_eq!(fixed_keys(&old, &config(&format!("[{table}]\n{line}\n"))), [key]);
     }
     assert!(fixed_keys(&old, &config("[workers]\nbalance = true\n")).is_empty());
+}
+
+#[test]
+fn disks_of_xen_guests_change_in_their_limits_only() {
+    let vbds = |more: &str| {
+        format!("[[disk]]\nname = \"vbds\"\nkind = \"xen\"\nimages = [\"/srv\"]\n{more}\n")
+    };
+    let (old, new) = (vbds("iops = 500"), vbds("bandwidth = \"1MB\""));
+    assert_eq!(between(&old, &new), ["set disk vbds: bandwidth iops"]);
+    assert!(between(&old, &old).is_empty());
+    let fixed = |old: &str, new: &str| fixed_xen_disks(&config(old), &config(new));
+    assert_eq!(fixed(&old, &new), None);
+    for other in ["", &vbds("queues = 2"), &new.replace("/srv", "/images")] {
+        assert_eq!(fixed(&old, other), Some("vbds".to_owned()));
+        assert_eq!(fixed(other, &old), Some("vbds".to_owned()));
+    }
+    assert_eq!(fixed("", ""), None);
 }

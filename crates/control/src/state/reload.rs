@@ -21,7 +21,8 @@ impl DaemonState {
         let text = file.read().map_err(|error| unreadable(&error))?;
         let mut ports = self.lock();
         let mut disks = self.disks.lock();
-        let running = Running { disks: disks.running(), ..ports.running() };
+        let xen_disks = disks.xen_spec().cloned();
+        let running = Running { disks: disks.running(), xen_disks, ..ports.running() };
         let (wanted, changes) = self.compare(file, &text, &running)?;
         if dry_run {
             let changes = changes.iter().map(Change::report).collect();
@@ -68,7 +69,10 @@ impl DaemonState {
         });
         let xen_disks = fixed_xen_disks(&self.config, &wanted).map(|name| {
             let place = places.of(&Places::disk(&name));
-            format!("{place}: a reload cannot change disks of Xen guests; restart the daemon, or undo this")
+            format!(
+                "{place}: a reload can change limits of disks of Xen guests only; restart the \
+                 daemon, or undo this"
+            )
         });
         let conflicts = running.conflicts(&wanted).into_iter();
         let conflicts = conflicts.map(|conflict| format!("{}: {conflict}", file.name()));

@@ -18,7 +18,7 @@ pub enum Disk {
     },
     /// Change limits of a disk in service; ports and other disks do not notice
     Set {
-        /// Name of the disk
+        /// Name of the disk, or of the entry that stands for all disks of Xen guests
         name: String,
         /// Keys of the configuration and new values, like iops=20k bandwidth=none: iops,
         /// iops-burst, bandwidth, bandwidth-burst, memory

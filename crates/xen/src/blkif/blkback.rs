@@ -9,7 +9,9 @@ use ring::Engine;
 use runtime::poll::PollingPolicy;
 use storage::Disks;
 use storage::image::Direct;
+use storage::limits::DiskRates;
 
+use super::limits::LimitTable;
 use super::settings::SCRIPT;
 use super::vbd::Vbd;
 use crate::xenbus::driver::Wake;
@@ -27,6 +29,8 @@ pub struct BlkbackConfig {
     pub direct: Direct,
     /// How workers wait for requests; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
+    /// What each vbd may do, until that is changed.
+    pub limits: DiskRates,
 }
 
 /// State that all vbds share.
@@ -35,6 +39,8 @@ pub struct Blkback {
     pub disks: Arc<Disks>,
     /// The engine that makes grant copies.
     pub engine: Arc<dyn Engine>,
+    /// The limits of vbds.
+    pub limits: LimitTable,
     /// The operator's configuration.
     pub config: BlkbackConfig,
 }
@@ -44,7 +50,7 @@ impl Blkback {
     pub fn new(disks: Arc<Disks>, hypervisor: &Hypervisor, mut config: BlkbackConfig) -> Self {
         config.queues = config.queues.max(1);
         let engine = Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants)));
-        Blkback { disks, engine, config }
+        Blkback { disks, engine, limits: LimitTable::new(config.limits), config }
     }
 
     /// Whether an image with this path, which has no `..`, may be served.

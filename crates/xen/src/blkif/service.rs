@@ -5,9 +5,11 @@ use std::sync::Arc;
 use hypervisor::Hypervisor;
 use storage::Disks;
 use storage::image::ImageError;
+use storage::limits::DiskRates;
 
 use super::blkback::Blkback;
 pub use super::blkback::BlkbackConfig;
+pub use super::limits::VbdLimits;
 use super::status::VbdStatus;
 pub use crate::xenbus::ServiceError;
 use crate::xenbus::{self, DeviceId};
@@ -35,6 +37,27 @@ impl Service {
     /// All vbds that are served, in the order of their names.
     pub fn vbds(&self) -> Vec<VbdStatus> {
         self.bus.statuses()
+    }
+
+    /// What a vbd may do; `None`: there is no such vbd.
+    pub fn limits(&self, id: DeviceId) -> Option<VbdLimits> {
+        self.bus.driver().limits.get(id)
+    }
+
+    /// Limits one vbd, connected or not. In force when this returns. False: there is no such vbd.
+    pub fn set_limits(&self, id: DeviceId, rates: DiskRates) -> bool {
+        let driver = self.bus.driver();
+        let found = driver.limits.set(id, rates);
+        driver.disks.follow_limits();
+        found
+    }
+
+    /// Limits every vbd, each by itself, also those that come later. What was set for single ones
+    /// is forgotten. In force when this returns.
+    pub fn set_all_limits(&self, rates: DiskRates) {
+        let driver = self.bus.driver();
+        driver.limits.set_all(rates);
+        driver.disks.follow_limits();
     }
 
     /// Gives the image of a vbd a new length, or takes note of the one that it has, and tells the

@@ -68,6 +68,7 @@ struct Connection {
 impl Vbd {
     /// A vbd that was just found.
     pub fn new(driver: Arc<Blkback>, node: Arc<Node>, wake: Wake) -> Self {
+        driver.limits.add(node.id());
         Vbd {
             node,
             driver,
@@ -110,6 +111,7 @@ impl Vbd {
         }
         let name = self.node.id().to_string();
         let disk = Arc::new(Disk::new(Arc::new(image), &name));
+        self.driver.limits.open(self.node.id(), &disk);
         let (failure, wake) = (Arc::clone(&self.failure), Arc::clone(&self.wake));
         let on_error = Arc::new(move |queue, error| {
             failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, error));
@@ -124,6 +126,7 @@ impl Vbd {
 
     fn close(&mut self) {
         if let Some(medium) = self.medium.take() {
+            self.driver.limits.close(self.node.id());
             self.driver.disks.remove(medium.id);
         }
     }
@@ -300,5 +303,6 @@ impl Drop for Vbd {
     fn drop(&mut self) {
         self.disconnect();
         self.close();
+        self.driver.limits.remove(self.node.id());
     }
 }

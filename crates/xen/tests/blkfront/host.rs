@@ -6,7 +6,8 @@ use std::sync::Arc;
 use hypervisor::DomId;
 use hypervisor::test::Machine;
 use runtime::{Group, group};
-use storage::count::ErrorReason;
+use storage::count::{ErrorReason, QueueCounters};
+use storage::limits::DiskRates;
 use storage::{BlockPipeline, Disks, engine};
 use xen::blkif::service::{BlkbackConfig, Service};
 use xen::blkif::status::VbdStatus;
@@ -20,17 +21,24 @@ pub struct Host {
     pub disks: Arc<Disks>,
     images: tempfile::TempDir,
     queues: u16,
+    limits: DiskRates,
 }
 
 impl Host {
     /// A daemon with two workers that offers so many queues.
     pub fn new(queues: u16) -> Host {
+        Host::limited(queues, DiskRates::default())
+    }
+
+    /// The same, where each vbd has these limits.
+    pub fn limited(queues: u16, limits: DiskRates) -> Host {
         let mut host = Host {
             machine: Machine::new(),
             service: None,
             disks: disks(),
             images: tempfile::tempdir().unwrap(),
             queues,
+            limits,
         };
         host.serve();
         host
@@ -40,6 +48,7 @@ impl Host {
         let config = BlkbackConfig {
             queues: self.queues,
             folders: vec![self.images.path().to_owned()],
+            limits: self.limits,
             ..BlkbackConfig::default()
         };
         let hypervisor = self.machine.hypervisor(DomId(0));
@@ -81,8 +90,13 @@ impl Host {
 
     /// Requests of a vbd that failed for a reason.
     pub fn failed(&self, front: &Front, reason: ErrorReason) -> u64 {
+        self.sum(front, |queue| queue.failed(reason))
+    }
+
+    /// A sum over all queues of a vbd.
+    pub fn sum(&self, front: &Front, counter: impl Fn(&QueueCounters) -> u64) -> u64 {
         let Some((id, _)) = self.vbd(front).and_then(|vbd| vbd.disk) else { return 0 };
-        self.disks.counters(id).iter().map(|(queue, _)| queue.failed(reason)).sum()
+        self.disks.counters(id).iter().map(|(queue, _)| counter(queue)).sum()
     }
 }
 
