@@ -2,48 +2,36 @@
 //! nothing that an old daemon still had under way lands on newer data. The front-end is that of
 //! crate `vhost`.
 //!
-//! Writes overlap in place and in time. Each sector of a write holds the number of the write.
+//! Writes overlap in place and in time. Each sector of a write holds the number of the write. The
+//! tests that are ignored kill a thousand daemons each (CONTRIBUTING.md).
+
+#[path = "../../storage/tests/stamps/mod.rs"]
+mod stamps;
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use fastrand::Rng;
 use lab::daemon::Daemon;
 use ring::driver::{DriverRing, Piece, Used};
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
+use stamps::{KILLS, LONGEST, MANY_KILLS, SECTOR, SECTORS, Stamps, kills};
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::{VhostUserInflight, VhostUserProtocolFeatures};
 use vhost_user::blk::feature::bit;
 use vhost_user_driver::{FrontEnd, FrontEndConfig, Guest, Vring};
-
-/// How often the daemon is killed in each test; the environment can say more.
-const KILLS: u64 = 30;
 
 /// Entries of each ring, and the requests in it at most: each takes three descriptors.
 const SIZE: u16 = 64;
 const MOST: usize = 16;
 const QUEUES: usize = 2;
 
-/// Sectors that are written to, and of one write at most.
-const SECTORS: u64 = 64;
-const LONGEST: u64 = 8;
-const SECTOR: u64 = 512;
-
 /// Ends a test that would hang.
 const WATCHDOG: Duration = Duration::from_secs(60);
-
-/// A write, and when it was sent and answered, in events of the test.
-struct Write {
-    sectors: std::ops::Range<u64>,
-    sent: u64,
-    answered: Option<u64>,
-}
 
 /// A ring, its buffers, and what is under way on it.
 struct Queue<R> {
@@ -61,9 +49,7 @@ struct Plugged<R> {
     queues: Vec<Queue<R>>,
     features: u64,
     records: (VhostUserInflight, File),
-    random: Rng,
-    writes: Vec<Write>,
-    events: u64,
+    stamps: Stamps,
 }
 
 /// Connects as soon as the disk is in service. A daemon that follows a killed one waits for the
@@ -103,22 +89,16 @@ impl<R: DriverRing> Plugged<R> {
             Queue { vring, free, waiting: HashMap::new() }
         });
         let queues = queues.collect();
-        let (random, writes) = (Rng::with_seed(features), Vec::new());
-        Plugged { front, guest, queues, features, records, random, writes, events: 0 }
+        let stamps = Stamps::new(features);
+        Plugged { front, guest, queues, features, records, stamps }
     }
 
     /// Sends a write, if there is room for it.
     fn send(&mut self, queue: usize) {
         let queue = &mut self.queues[queue];
         let Some(&buffers) = queue.free.last() else { return };
-        let first = self.random.u64(..SECTORS - LONGEST);
-        let sectors = first..first + 1 + self.random.u64(..LONGEST);
-        let number = self.writes.len();
-        let header = [1u64.to_le_bytes(), first.to_le_bytes()].concat();
-        let mut data = vec![0; ((sectors.end - sectors.start) * SECTOR) as usize];
-        for sector in data.chunks_mut(SECTOR as usize) {
-            sector[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
-        }
+        let (sectors, data) = self.stamps.next();
+        let header = [1u64.to_le_bytes(), sectors.start.to_le_bytes()].concat();
         let memory = self.guest.memory();
         memory.write(buffers, &header).unwrap();
         memory.write(buffers + 32, &[0xff]).unwrap();
@@ -128,9 +108,7 @@ impl<R: DriverRing> Plugged<R> {
         let status = [piece(buffers + 32, 1)];
         let Some(id) = queue.vring.ring.add_request(&readable, &status) else { return };
         queue.free.pop();
-        self.events += 1;
-        self.writes.push(Write { sectors, sent: self.events, answered: None });
-        queue.waiting.insert(id, (buffers, number));
+        queue.waiting.insert(id, (buffers, self.stamps.sent(sectors)));
         queue.vring.publish();
     }
 
@@ -145,8 +123,7 @@ impl<R: DriverRing> Plugged<R> {
                 let mut status = [0xff];
                 self.guest.memory().read(buffers + 32, &mut status).unwrap();
                 assert_eq!(status, [0], "write {number}");
-                self.events += 1;
-                self.writes[number].answered = Some(self.events);
+                self.stamps.answered(number);
                 queue.free.push(buffers);
             }
         }
@@ -172,31 +149,9 @@ impl<R: DriverRing> Plugged<R> {
             self.front.start(&queue.vring, base).unwrap();
         }
     }
-
-    /// Checks that no sector holds a write that was answered before the sending of another one,
-    /// which was answered, too.
-    fn check(&self, image: &Path) {
-        let image = File::open(image).unwrap();
-        for sector in 0..SECTORS {
-            let mut stamp = [0; 8];
-            image.read_exact_at(&mut stamp, sector * SECTOR).unwrap();
-            let covers = |write: &&Write| write.sectors.contains(&sector);
-            let newest = self.writes.iter().filter(covers).map(|write| write.sent).max();
-            let Some(number) = u64::from_le_bytes(stamp).checked_sub(1) else {
-                assert_eq!(newest, None, "sector {sector} was written, and is empty");
-                continue;
-            };
-            let found = &self.writes[number as usize];
-            assert!(found.sectors.contains(&sector), "sector {sector} holds write {number}");
-            let answered = found.answered.unwrap();
-            let newer =
-                self.writes.iter().position(|write| covers(&write) && write.sent > answered);
-            assert_eq!(newer, None, "sector {sector} holds write {number}, which is stale");
-        }
-    }
 }
 
-fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str) {
+fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str, kills: u64) {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk.raw");
     File::create(&image).unwrap().set_len(SECTORS * SECTOR).unwrap();
@@ -214,18 +169,18 @@ fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str) {
     let socket = socket(daemon.dir());
     let mut plugged = Plugged::<R>::new(&socket, features);
     let mut unanswered = 0;
-    let kills = std::env::var("RINGMAIN_KILLS").ok().and_then(|kills| kills.parse().ok());
-    for kill in 0..kills.unwrap_or(KILLS) {
-        let (enough, until) = (plugged.events + 200 + kill % 50, Instant::now() + WATCHDOG);
-        while plugged.events < enough {
-            let queue = plugged.random.usize(..QUEUES);
+    for kill in 0..kills {
+        let enough = plugged.stamps.events() + 200 + kill % 50;
+        let until = Instant::now() + WATCHDOG;
+        while plugged.stamps.events() < enough {
+            let queue = plugged.stamps.random.usize(..QUEUES);
             plugged.send(queue);
-            if plugged.random.u64(..3) == 0 {
+            if plugged.stamps.random.u64(..3) == 0 {
                 plugged.collect();
             }
             assert!(Instant::now() < until, "no answers after kill {kill}:\n{}", daemon.log());
         }
-        (0..kill * 100).for_each(|_| std::hint::spin_loop());
+        (0..plugged.stamps.random.u64(..5000)).for_each(|_| std::hint::spin_loop());
         daemon.kill_and_start().unwrap();
         plugged.collect();
         unanswered += plugged.waiting();
@@ -236,7 +191,7 @@ fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str) {
         plugged.collect();
         assert!(Instant::now() < until, "{} unanswered:\n{}", plugged.waiting(), daemon.log());
     }
-    plugged.check(&image);
+    plugged.stamps.check(&image);
     assert!(unanswered > 0, "no daemon was killed with requests under way");
     assert!(daemon.log().contains("disk=disk features="), "{}", daemon.log());
     let stats = daemon.stats().unwrap();
@@ -244,22 +199,37 @@ fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str) {
     assert_eq!((disk.unclear_rings, disk.violations, disk.total.failed()), (0, 0, 0), "{disk:#?}");
 }
 
+const SPLIT: u64 = bit::INDIRECT_DESC;
+const PACKED: u64 = bit::RING_PACKED | bit::INDIRECT_DESC;
+
 #[test]
 fn split_rings_through_the_page_cache() {
-    killed_again_and_again::<SplitDriver>(bit::INDIRECT_DESC, "off");
+    killed_again_and_again::<SplitDriver>(SPLIT, "off", kills(KILLS));
 }
 
 #[test]
 fn packed_rings_through_the_page_cache() {
-    killed_again_and_again::<PackedDriver>(bit::RING_PACKED | bit::INDIRECT_DESC, "off");
+    killed_again_and_again::<PackedDriver>(PACKED, "off", kills(KILLS));
 }
 
 #[test]
 fn split_rings_past_the_page_cache() {
-    killed_again_and_again::<SplitDriver>(bit::INDIRECT_DESC, "auto");
+    killed_again_and_again::<SplitDriver>(SPLIT, "auto", kills(KILLS));
 }
 
 #[test]
 fn packed_rings_past_the_page_cache() {
-    killed_again_and_again::<PackedDriver>(bit::RING_PACKED | bit::INDIRECT_DESC, "auto");
+    killed_again_and_again::<PackedDriver>(PACKED, "auto", kills(KILLS));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_thousand_kills_of_split_rings() {
+    killed_again_and_again::<SplitDriver>(SPLIT, "auto", kills(MANY_KILLS));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_thousand_kills_of_packed_rings() {
+    killed_again_and_again::<PackedDriver>(PACKED, "auto", kills(MANY_KILLS));
 }
