@@ -14,6 +14,7 @@ mod error;
 mod host;
 mod key_table;
 mod memory_size;
+mod metrics;
 mod options;
 mod places;
 mod port;
@@ -32,11 +33,13 @@ mod xen_disks;
 use std::path::{Path, PathBuf};
 
 use network::poll::PollingPolicy;
+use toml::Spanned;
 use unix_socket::Permissions;
 
 use access::{SocketGroup, SocketMode, SocketOwner};
 use budget_table::BudgetTable;
 use disk_table::{Described, DiskTable, Taken};
+use metrics::MetricsTable;
 use port_reader::{Neighbours, Place};
 use port_table::PortTable;
 use sandbox_table::SandboxTable;
@@ -54,6 +57,7 @@ pub use disk_settings::{DiskLimits, DiskSettings};
 pub use error::{ConfigError, ConfigErrors};
 pub use host::Host;
 pub use memory_size::MemorySize;
+pub use metrics::{MetricsListen, MetricsSpec};
 pub use options::{extension_words, options as port_options};
 pub use places::Places;
 pub use port::{Mode, PortKind, PortSpec};
@@ -82,6 +86,8 @@ pub struct Config {
     pub socket: PathBuf,
     /// Who may use the control socket; by default, the daemon's user.
     pub permissions: Permissions,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<MetricsSpec>,
     /// The permissions that the sandbox leaves to the daemon.
     pub sandbox: SandboxSettings,
     /// The budgets, in the order of the file.
@@ -132,6 +138,14 @@ impl Config {
         let ports = ports(tables, (&socket, &names), &others.ports, &mut problems);
         let tables = file.disk.unwrap_or_default();
         let (disks, xen_disks) = disks(tables, (&socket, &ports), others, &mut problems);
+        let metrics = file.metrics.and_then(|table| {
+            let at = table.span().start;
+            let Table(table) = table.into_inner();
+            let mut taken = sockets(&socket, ports.iter());
+            let own = |disk: &DiskSpec| format!("disk {:?}", disk.name);
+            taken.extend(disks.iter().map(|disk| (disk.socket.as_path(), own(disk))));
+            metrics::read(table, at, &taken, &mut problems)
+        });
         let Workers { count: workers, cpus, policy, balance } = workers;
         let config = Config {
             workers,
@@ -140,6 +154,7 @@ impl Config {
             balance,
             socket,
             permissions,
+            metrics,
             sandbox,
             budgets,
             ports,
@@ -178,6 +193,7 @@ impl<'a> Others<'a> {
 struct File {
     workers: Option<Table<WorkersTable>>,
     control: Option<Table<ControlTable>>,
+    metrics: Option<Spanned<Table<MetricsTable>>>,
     sandbox: Option<Table<SandboxTable>>,
     budget: Option<Tables<BudgetTable>>,
     port: Option<Tables<PortTable>>,

@@ -9,7 +9,7 @@ use sandbox::{
 };
 use unix_socket::Permissions;
 
-use crate::config::{Config, LiveNeed, Mode, PortKind, PortSpec};
+use crate::config::{Config, LiveNeed, MetricsSpec, Mode, PortKind, PortSpec};
 use crate::disks::OpenImages;
 
 /// The user for the daemon, where the system has one.
@@ -149,7 +149,9 @@ impl Needs<'_> {
     fn folders(&self) -> Vec<Needed> {
         let sockets = self.config.ports.iter().filter_map(|port| port.kind.socket());
         let sockets = sockets.chain(self.config.disks.iter().map(|disk| &disk.socket));
-        let parents = sockets.chain([&self.config.socket]).filter_map(|socket| {
+        let metrics = self.config.metrics.as_ref().and_then(MetricsSpec::path);
+        let own = [&self.config.socket].into_iter().chain(metrics);
+        let parents = sockets.chain(own).filter_map(|socket| {
             let socket = absolute(socket);
             socket.parent().map(Path::to_owned)
         });
@@ -162,7 +164,8 @@ impl Needs<'_> {
     fn permissions(&self) -> impl Iterator<Item = Permissions> {
         let ports = self.config.ports.iter().map(|port| port.permissions);
         let disks = self.config.disks.iter().map(|disk| disk.permissions);
-        ports.chain(disks).chain([self.config.permissions])
+        let metrics = self.config.metrics.iter().map(|metrics| metrics.permissions);
+        ports.chain(disks).chain(metrics).chain([self.config.permissions])
     }
 
     /// The groups of sockets: members can give their files to them.

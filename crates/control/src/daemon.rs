@@ -11,9 +11,11 @@ use crate::api::ReloadReport;
 use crate::config::Config;
 use crate::config_file::ConfigFile;
 use crate::confinement::Confinement;
+use crate::metrics::{MetricsServer, OpenListener};
 use crate::periodic::PeriodicTask;
 use crate::reload::FileNames;
-use crate::server::{ControlAccess, Handler, Server, ServerError};
+use crate::server::{ControlAccess, Handler, Server};
+use crate::socket_file::SocketError;
 use crate::state::DaemonState;
 
 /// Why the daemon cannot start.
@@ -22,14 +24,15 @@ pub enum DaemonError {
     /// Threads or descriptors are missing, or a CPU cannot be used.
     #[error("cannot start the workers: {0}")]
     Workers(io::Error),
-    /// There is no control socket.
+    /// There is no control socket, or no listener for metrics.
     #[error(transparent)]
-    Server(#[from] ServerError),
+    Socket(#[from] SocketError),
 }
 
 /// A running daemon. Dropping it removes its ports and sockets.
 pub struct Daemon {
     // The order matters: first requests end, then maintenance, then the ports are removed.
+    _metrics: Option<MetricsServer>,
     _server: Server,
     _tasks: Vec<PeriodicTask>,
     state: Arc<DaemonState>,
@@ -57,11 +60,12 @@ impl Daemon {
     /// # Errors
     /// When there are no workers or there is no control socket. Then nothing stays behind.
     pub fn start(config: &Config) -> Result<Daemon, DaemonError> {
-        Daemon::start_confined(config, None, Confinement::default())
+        let metrics = OpenListener::open(config.metrics.as_ref())?;
+        Daemon::start_confined(config, None, Confinement::default(), metrics)
     }
 
     /// The same in a sandbox that this process has entered. The configuration came from `file`,
-    /// which a reload reads again.
+    /// which a reload reads again; `listener` was opened before.
     ///
     /// # Errors
     /// As of [`Daemon::start`].
@@ -69,6 +73,7 @@ impl Daemon {
         config: &Config,
         file: Option<ConfigFile>,
         confinement: Confinement,
+        listener: OpenListener,
     ) -> Result<Daemon, DaemonError> {
         let refused = confinement.user.filter(|user| config.permissions.owner != Some(*user));
         let access = ControlAccess { permissions: config.permissions, refused };
@@ -90,13 +95,17 @@ impl Daemon {
         if let Some(spec) = &config.xen_disks {
             state.add_xen_disks(spec.clone());
         }
+        let handler = || Arc::clone(&state) as Arc<dyn Handler>;
+        let metrics = config.metrics.as_ref();
+        let metrics = metrics.map(|spec| MetricsServer::start(spec, listener, handler()));
+        let metrics = metrics.transpose()?;
         let tasks = state.start_tasks().map_err(DaemonError::Workers)?;
         if config.ports.is_empty() && config.disks.is_empty() && config.xen_disks.is_none() {
             warn!("the configuration has no ports; add some with `ringmain port add`");
         }
         let (workers, ports, disks) = (config.workers, config.ports.len(), config.disks.len());
         info!(workers, control = %config.socket.display(), ports, disks, "ready");
-        Ok(Daemon { _server: server, _tasks: tasks, state })
+        Ok(Daemon { _metrics: metrics, _server: server, _tasks: tasks, state })
     }
 
     /// Reads the configuration file anew, and applies what has changed.

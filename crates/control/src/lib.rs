@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acceptor;
 pub mod api;
 mod backend;
 mod budgets;
@@ -14,6 +15,7 @@ pub mod daemon;
 pub mod disks;
 pub mod kind;
 mod line;
+pub mod metrics;
 mod natural;
 mod periodic;
 mod ports;
@@ -22,6 +24,7 @@ mod profile;
 mod reload;
 mod report;
 pub mod server;
+pub mod socket_file;
 mod state;
 mod uplink;
 mod vif;

@@ -57,7 +57,7 @@ pub fn write(stream: &mut UnixStream, mut bytes: &[u8], by: Instant) -> io::Resu
 }
 
 /// Time until the deadline; never zero, which means no time-out to the socket.
-fn remaining(by: Instant) -> io::Result<Duration> {
+pub fn remaining(by: Instant) -> io::Result<Duration> {
     let left = by.saturating_duration_since(Instant::now());
     if left.is_zero() {
         Err(ErrorKind::TimedOut.into())

@@ -9,7 +9,7 @@ use ::storage::Image;
 use hostlink::route_socket::{LinkKind, link_kind};
 use rustix::fs::{Access, PROC_SUPER_MAGIC, access, statfs};
 
-use crate::config::{Config, Mode, PortKind};
+use crate::config::{Config, MetricsSpec, Mode, PortKind};
 
 /// The tun driver's device.
 const TUN: &str = "/dev/net/tun";
@@ -17,6 +17,8 @@ const TUN: &str = "/dev/net/tun";
 /// The devices, files and addresses that are missing or cannot be used: a line for each problem.
 pub fn check(config: &Config) -> Vec<String> {
     let control = socket(&config.socket).map(|problem| format!("control.socket: {problem}"));
+    let metrics = config.metrics.as_ref().and_then(MetricsSpec::path).and_then(|path| socket(path));
+    let metrics = metrics.map(|problem| format!("metrics.listen: {problem}"));
     let ports = config.ports.iter().filter_map(|port| {
         let problem = match &port.kind {
             // A client only connects.
@@ -43,7 +45,7 @@ pub fn check(config: &Config) -> Vec<String> {
         let problem = problem.or_else(no_xen);
         Some(format!("disk {:?}: {}", xen.name, problem?))
     });
-    control.into_iter().chain(ports).chain(disks).chain(xen).collect()
+    control.into_iter().chain(metrics).chain(ports).chain(disks).chain(xen).collect()
 }
 
 /// Why this is no Xen host.

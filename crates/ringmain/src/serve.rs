@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use control::config::{Config, Host, Others};
 use control::config_file::ConfigFile;
-use control::daemon::Daemon;
+use control::daemon::{Daemon, DaemonError};
+use control::metrics::OpenListener;
 use control::preflight;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -39,6 +40,7 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
         .map_err(|error| Failure::System { what: "catch signals", error })?;
     raise_descriptor_limit();
     let manager = Notifier::connect();
+    let metrics = OpenListener::open(config.metrics.as_ref()).map_err(DaemonError::from)?;
     // Before any thread starts: threads inherit the sandbox.
     let confinement = match config.sandbox.enabled && !args.no_sandbox {
         true => confine::enter(&config, &args.config),
@@ -46,7 +48,7 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     };
     let _log = log::LogWriter::start()
         .map_err(|error| Failure::System { what: "start the thread of the log", error })?;
-    let daemon = Daemon::start_confined(&config, Some(file), confinement)?;
+    let daemon = Daemon::start_confined(&config, Some(file), confinement, metrics)?;
     manager.notify("READY=1");
     let watchdog = manager
         .watch(daemon.probe())

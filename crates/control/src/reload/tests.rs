@@ -187,6 +187,7 @@ fn every_key_outside_ports_and_budgets_is_fixed() {
         ("control", "mode = \"660\"", "control.mode"),
         ("control", "owner = \"4000123\"", "control.owner"),
         ("control", "group = \"4000123\"", "control.group"),
+        ("metrics", "listen = \"127.0.0.1:1\"", "metrics.listen"),
         ("sandbox", "enabled = false", "sandbox.enabled"),
         ("sandbox", "user = \"4000123\"", "sandbox.user"),
         ("sandbox", "folders = [\"/srv/x\"]", "sandbox.folders"),

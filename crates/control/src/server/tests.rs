@@ -1,5 +1,9 @@
+use std::fs;
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
 use super::*;
 use crate::client::{Client, ClientError};
@@ -17,19 +21,19 @@ impl Handler for One {
     }
 }
 
-struct Place {
+struct Site {
     _directory: tempfile::TempDir,
     path: PathBuf,
 }
 
 /// A socket path two directories below an empty one.
-fn place() -> Place {
+fn place() -> Site {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run/ringmain/control.sock");
-    Place { _directory: directory, path }
+    Site { _directory: directory, path }
 }
 
-fn start(place: &Place) -> Server {
+fn start(place: &Site) -> Server {
     Server::start(&place.path, ControlAccess::default(), Arc::new(One)).unwrap()
 }
 
@@ -38,7 +42,7 @@ fn remove(name: &str) -> Request {
 }
 
 /// Sends raw bytes on a connection of its own and reads to the end.
-fn raw(place: &Place, bytes: &[u8]) -> String {
+fn raw(place: &Site, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(&place.path).unwrap();
     stream.write_all(bytes).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
@@ -80,7 +84,7 @@ fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
 
     let first = start(&place);
     let second = Server::start(&place.path, ControlAccess::default(), Arc::new(One)).err().unwrap();
-    assert!(matches!(second, ServerError::Taken(_)), "{second}");
+    assert!(matches!(second, SocketError::Taken { .. }), "{second}");
     assert_eq!(Client::new(&place.path).ask(&remove("one")).unwrap(), Reply::Done);
     drop(first);
     start(&place);
@@ -92,7 +96,7 @@ fn only_sockets_are_removed() {
     fs::create_dir_all(place.path.parent().unwrap()).unwrap();
     fs::write(&place.path, "precious").unwrap();
     let error = Server::start(&place.path, ControlAccess::default(), Arc::new(One)).err().unwrap();
-    assert!(matches!(error, ServerError::NotASocket(_)), "{error}");
+    assert!(matches!(error, SocketError::NotASocket { .. }), "{error}");
     assert_eq!(fs::read_to_string(&place.path).unwrap(), "precious");
 }
 

@@ -1,0 +1,88 @@
+//! Metrics for Prometheus, at an HTTP listener of the daemon's own.
+//!
+//! The listener is off unless the configuration names it. Names of metrics are an interface:
+//! `docs/metrics.md` lists them, and a test compares the two.
+
+mod families;
+mod family;
+mod http;
+mod text;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use crate::acceptor::Acceptor;
+use crate::config::{MetricsListen, MetricsSpec};
+use crate::server::Handler;
+use crate::socket_file::{Place, SocketError, SocketFile};
+
+use http::HttpClients;
+
+const KEY: &str = "metrics.listen";
+
+/// A listener that was opened before the sandbox was entered, which lets no TCP socket be opened.
+#[derive(Debug, Default)]
+pub struct OpenListener(Option<TcpListener>);
+
+impl OpenListener {
+    /// Listens at the TCP address of a configuration, if it names one. A socket of a path is
+    /// opened later, by the user that the daemon has become.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn open(spec: Option<&MetricsSpec>) -> Result<OpenListener, SocketError> {
+        let Some(MetricsSpec { listen: MetricsListen::Tcp(address), .. }) = spec else {
+            return Ok(OpenListener(None));
+        };
+        Ok(OpenListener(Some(listen_at(*address)?)))
+    }
+}
+
+fn listen_at(address: SocketAddr) -> Result<TcpListener, SocketError> {
+    let listen = || -> io::Result<TcpListener> {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|error| SocketError::Io { key: KEY, place: address.to_string(), error })
+}
+
+/// The listener in service. Dropping it closes all connections, and removes the socket's file.
+pub struct MetricsServer {
+    // The order matters: nobody is served at a socket that is gone.
+    _acceptor: Acceptor,
+    _file: Option<SocketFile>,
+}
+
+impl MetricsServer {
+    /// Serves metrics as a configuration says, at `open` where that is a TCP address.
+    ///
+    /// # Errors
+    /// When somebody else listens there, or the system refuses.
+    pub fn start(
+        spec: &MetricsSpec,
+        open: OpenListener,
+        handler: Arc<dyn Handler>,
+    ) -> Result<MetricsServer, SocketError> {
+        let (file, listener, place) = match &spec.listen {
+            MetricsListen::Path(path) => {
+                let place = Place { key: KEY, path };
+                let (file, listener) = SocketFile::create(place, spec.permissions)?;
+                (Some(file), listener, path.display().to_string())
+            }
+            MetricsListen::Tcp(address) => {
+                let listener = open.0.map_or_else(|| listen_at(*address), Ok)?;
+                (None, OwnedFd::from(listener), address.to_string())
+            }
+        };
+        let clients = HttpClients { handler, names_are_checked: file.is_none() };
+        let acceptor = Acceptor::start(listener, clients).map_err(|error| SocketError::Io {
+            key: KEY,
+            place,
+            error,
+        })?;
+        Ok(MetricsServer { _acceptor: acceptor, _file: file })
+    }
+}

@@ -1,0 +1,338 @@
+//! The families of metrics, by what they belong to.
+
+use super::family::{Family, Type, counter, gauge, microseconds, nanoseconds, number};
+use crate::api::{Counts, DiskCounts, DiskReport, PollingReport, PortReport, Stats, WorkerReport};
+
+/// Families of the daemon, without labels.
+pub const DAEMON: &[Family<Stats>] = &[
+    gauge("ringmain_uptime_seconds", "Time since the daemon started.", |it| {
+        Some(it.uptime_seconds)
+    }),
+    counter("ringmain_cpu_seconds_total", "CPU time that the daemon has used.", |it| {
+        Some(it.cpu_seconds)
+    }),
+    counter("ringmain_queue_migrations_total", "Queue pairs that changed workers.", |it| {
+        number(it.queue_migrations)
+    }),
+];
+
+/// Families of workers, with the label `worker`.
+pub const WORKER: &[Family<WorkerReport>] = &[
+    counter(
+        "ringmain_worker_busy_passes_total",
+        "Passes over the queues that found something.",
+        |it| number(it.busy_passes),
+    ),
+    counter(
+        "ringmain_worker_idle_passes_total",
+        "Passes over the queues that found nothing.",
+        |it| number(it.idle_passes),
+    ),
+    counter("ringmain_worker_busy_seconds_total", "Time of passes that found something.", |it| {
+        microseconds(it.busy_us)
+    }),
+    counter("ringmain_worker_sleeps_total", "Times that the worker slept in the kernel.", |it| {
+        number(it.sleeps)
+    }),
+    counter(
+        "ringmain_worker_flow_cache_hits_total",
+        "Frames whose flow was in the flow cache.",
+        |it| number(it.cache_hits),
+    ),
+    counter(
+        "ringmain_worker_flow_cache_misses_total",
+        "Frames that the switch had to decide on.",
+        |it| number(it.cache_misses),
+    ),
+    counter(
+        "ringmain_worker_handoff_batches_total",
+        "Batches of frames handed to other workers.",
+        |it| number(it.handoff_batches),
+    ),
+    counter("ringmain_worker_handoff_frames_total", "Frames handed to other workers.", |it| {
+        number(it.handed_off)
+    }),
+    counter(
+        "ringmain_worker_rebalanced_flows_total",
+        "Times that flows of a receiver were moved to another of its queues.",
+        |it| number(it.rebalanced),
+    ),
+];
+
+/// Families of how workers wait, with the label `worker`.
+pub const POLLING: &[Family<PollingReport>] = &[
+    counter(
+        "ringmain_worker_naps_total",
+        "Sleeps that a timer ends; they are among the sleeps, too.",
+        |it| number(it.naps),
+    ),
+    gauge(
+        "ringmain_worker_poll_window_seconds",
+        "How long the worker polls before it arms its queues; absent: without end.",
+        |it| it.window_ns.and_then(nanoseconds),
+    ),
+    gauge(
+        "ringmain_worker_nap_seconds",
+        "Length of a nap; zero: the worker spins instead.",
+        |it| nanoseconds(it.nap_ns),
+    ),
+    gauge(
+        "ringmain_worker_wake_latency_seconds",
+        "Time from a signal until the worker runs.",
+        |it| nanoseconds(it.wake_latency_ns),
+    ),
+    counter(
+        "ringmain_worker_poll_suspensions_total",
+        "Times that polling was suspended because the host was short of CPU time.",
+        |it| number(it.suspensions),
+    ),
+    gauge("ringmain_worker_poll_suspended", "Whether polling is suspended: 1, or 0.", |it| {
+        number(it.suspended.into())
+    }),
+];
+
+/// Families of ports, with the label `port`.
+pub const PORT: &[Family<PortReport>] = &[
+    counter("ringmain_port_connections_total", "Connections of front-ends.", |it| {
+        number(it.connections)
+    }),
+    counter(
+        "ringmain_port_violations_total",
+        "Connections that were ended because the peer broke the protocol.",
+        |it| number(it.violations),
+    ),
+    counter(
+        "ringmain_port_control_delayed_total",
+        "Messages of the front-end that waited for the control budget.",
+        |it| number(it.control_delayed),
+    ),
+    counter(
+        "ringmain_port_recovered_rings_total",
+        "Rings that went on elsewhere than the front-end said.",
+        |it| number(it.recovered_rings),
+    ),
+    counter(
+        "ringmain_port_unclear_rings_total",
+        "Rings that did not show where they stand.",
+        |it| number(it.unclear_rings),
+    ),
+    gauge(
+        "ringmain_port_allocated_memory_bytes",
+        "Guest memory that the daemon has allocated, at most.",
+        |it| number(it.memory?.allocated_bytes),
+    ),
+    gauge("ringmain_port_memory_limit_bytes", "Guest memory that the daemon may allocate.", |it| {
+        number(it.memory?.limit_bytes)
+    }),
+    gauge("ringmain_port_queue_pairs", "Queue pairs that the port has at most.", |it| {
+        number(it.queue_pairs.into())
+    }),
+];
+
+/// Families of queue pairs, with the labels `port` and `queue`.
+pub const QUEUE: &[Family<Counts>] = &[
+    counter("ringmain_port_transmit_frames_total", "Frames fetched from the guest.", |it| {
+        number(it.tx_frames)
+    }),
+    counter(
+        "ringmain_port_transmit_bytes_total",
+        "Bytes of frames fetched from the guest.",
+        |it| number(it.tx_bytes),
+    ),
+    counter(
+        "ringmain_port_transmit_bursts_total",
+        "Bursts that fetched at least one frame.",
+        |it| number(it.tx_bursts),
+    ),
+    counter(
+        "ringmain_port_transmit_interrupts_total",
+        "Interrupts sent for completed entries of the Tx ring.",
+        |it| number(it.tx_interrupts),
+    ),
+    counter(
+        "ringmain_port_transmit_interrupts_suppressed_total",
+        "Times that completed entries of the Tx ring were published without an interrupt, as the guest asked.",
+        |it| number(it.tx_suppressed),
+    ),
+    counter(
+        "ringmain_port_transmit_limited_total",
+        "Times that frames waited in the guest's ring because of a rate limit.",
+        |it| number(it.tx_limited),
+    ),
+    counter("ringmain_port_receive_frames_total", "Frames delivered to the guest.", |it| {
+        number(it.rx_frames)
+    }),
+    counter("ringmain_port_receive_bytes_total", "Bytes of frames delivered to the guest.", |it| {
+        number(it.rx_bytes)
+    }),
+    counter(
+        "ringmain_port_receive_bursts_total",
+        "Bursts that delivered at least one frame.",
+        |it| number(it.rx_bursts),
+    ),
+    counter(
+        "ringmain_port_receive_interrupts_total",
+        "Interrupts sent for entries of the Rx ring.",
+        |it| number(it.rx_interrupts),
+    ),
+    counter(
+        "ringmain_port_receive_interrupts_suppressed_total",
+        "Times that entries of the Rx ring were published without an interrupt, as the guest asked.",
+        |it| number(it.rx_suppressed),
+    ),
+    counter(
+        "ringmain_port_receive_interrupts_deferred_total",
+        "Times that the interrupt for entries of the Rx ring was deferred, to be shared with others.",
+        |it| number(it.rx_deferred),
+    ),
+    counter(
+        "ringmain_port_direct_frames_total",
+        "Frames that a device wrote into the guest's buffers; they are not among those delivered.",
+        |it| number(it.direct_frames),
+    ),
+    counter(
+        "ringmain_port_direct_bytes_total",
+        "Bytes of frames that a device wrote into the guest's buffers.",
+        |it| number(it.direct_bytes),
+    ),
+    counter(
+        "ringmain_port_copied_frames_total",
+        "Frames that flooding and segmentation added to those fetched.",
+        |it| number(it.copies),
+    ),
+    counter(
+        "ringmain_port_blocked_frames_total",
+        "Times that a frame was held back because a receiver was full.",
+        |it| number(it.blocked),
+    ),
+    counter(
+        "ringmain_port_wait_seconds_total",
+        "Time for which senders waited for room here.",
+        |it| nanoseconds(it.waited_ns),
+    ),
+    counter(
+        "ringmain_port_page_faults_total",
+        "Page faults in the guest's memory, counted while a worker has many.",
+        |it| number(it.page_faults),
+    ),
+    counter("ringmain_port_slow_interrupts_total", "Interrupts that took long to send.", |it| {
+        number(it.slow_interrupts)
+    }),
+    counter("ringmain_port_kicks_total", "Wake-ups by the guest.", |it| number(it.kicks)),
+];
+
+/// Families of disks, with the label `disk`.
+pub const DISK: &[Family<DiskReport>] = &[
+    counter("ringmain_disk_connections_total", "Connections of front-ends.", |it| {
+        number(it.connections)
+    }),
+    counter(
+        "ringmain_disk_violations_total",
+        "Connections that were ended because the peer broke the protocol.",
+        |it| number(it.violations),
+    ),
+    gauge("ringmain_disk_size_bytes", "Length of the image.", |it| it.bytes.and_then(number)),
+    gauge(
+        "ringmain_disk_allocated_memory_bytes",
+        "Guest memory that the daemon has allocated, at most.",
+        |it| number(it.memory?.allocated_bytes),
+    ),
+    gauge("ringmain_disk_memory_limit_bytes", "Guest memory that the daemon may allocate.", |it| {
+        number(it.memory?.limit_bytes)
+    }),
+];
+
+/// Families of queues of disks, with the labels `disk` and `queue`.
+pub const DISK_QUEUE: &[Family<DiskCounts>] = &[
+    counter("ringmain_disk_reads_total", "Requests to read.", |it| number(it.reads)),
+    counter("ringmain_disk_read_bytes_total", "Bytes that were read.", |it| number(it.read_bytes)),
+    counter("ringmain_disk_writes_total", "Requests to write.", |it| number(it.writes)),
+    counter("ringmain_disk_written_bytes_total", "Bytes that were written.", |it| {
+        number(it.write_bytes)
+    }),
+    counter("ringmain_disk_flushes_total", "Requests to make completed writes stable.", |it| {
+        number(it.flushes)
+    }),
+    counter("ringmain_disk_discards_total", "Requests to discard a range.", |it| {
+        number(it.discards)
+    }),
+    counter("ringmain_disk_zeroes_total", "Requests to write zeros.", |it| number(it.zeroes)),
+    counter(
+        "ringmain_disk_other_requests_total",
+        "Other requests, and those that were refused.",
+        |it| number(it.others),
+    ),
+    counter("ringmain_disk_bursts_total", "Bursts that fetched at least one request.", |it| {
+        number(it.bursts)
+    }),
+    counter("ringmain_disk_interrupts_total", "Interrupts sent for completed requests.", |it| {
+        number(it.interrupts)
+    }),
+    counter(
+        "ringmain_disk_interrupts_suppressed_total",
+        "Times that completed requests were published without an interrupt, as the guest asked.",
+        |it| number(it.suppressed),
+    ),
+    counter("ringmain_disk_slow_interrupts_total", "Interrupts that took long to send.", |it| {
+        number(it.slow_interrupts)
+    }),
+    counter("ringmain_disk_kicks_total", "Wake-ups by the guest.", |it| number(it.kicks)),
+    counter(
+        "ringmain_disk_buffered_requests_total",
+        "Requests that began in the host's page cache.",
+        |it| number(it.buffered),
+    ),
+    counter(
+        "ringmain_disk_limited_total",
+        "Times that the queue waited because of a limit of the disk.",
+        |it| number(it.limited),
+    ),
+];
+
+/// Families that are written one by one: name, type, labels, help.
+pub const SPECIAL: [(&str, Type, &str, &str); 9] = [
+    ("ringmain_build_info", Type::Gauge, "version", "Always 1; the label tells the version."),
+    (
+        "ringmain_worker_state_seconds_total",
+        Type::Counter,
+        "worker, state",
+        "Time in each state: busy, spin, nap, sleep.",
+    ),
+    (
+        "ringmain_port_info",
+        Type::Gauge,
+        "port, kind, endpoint",
+        "Always 1; the labels tell what the port is.",
+    ),
+    (
+        "ringmain_port_state",
+        Type::Gauge,
+        "port, state",
+        "1 for the state that the port is in, 0 for the others.",
+    ),
+    (
+        "ringmain_port_dropped_frames_total",
+        Type::Counter,
+        "port, reason",
+        "Frames that were dropped.",
+    ),
+    (
+        "ringmain_removed_ports_dropped_frames_total",
+        Type::Counter,
+        "reason",
+        "Frames that were dropped by ports that are gone.",
+    ),
+    (
+        "ringmain_disk_info",
+        Type::Gauge,
+        "disk, kind, image",
+        "Always 1; the labels tell what the disk is.",
+    ),
+    (
+        "ringmain_disk_state",
+        Type::Gauge,
+        "disk, state",
+        "1 for the state that the disk is in, 0 for the others.",
+    ),
+    ("ringmain_disk_failed_requests_total", Type::Counter, "disk, reason", "Requests that failed."),
+];

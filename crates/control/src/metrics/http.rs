@@ -1,0 +1,157 @@
+//! HTTP/1.1 as far as a scraper needs it: one request a connection, `GET` or `HEAD`.
+//!
+//! A client cannot hold the daemon up: the length of a request, its time and the number of
+//! connections are limited. A page in a browser cannot read metrics by a name of its own that leads
+//! to this host (DNS rebinding): requests over TCP must name an address or `localhost`.
+
+use std::io::{self, ErrorKind, Read};
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::text::{CONTENT_TYPE, text};
+use crate::acceptor::Connections;
+use crate::api::{Reply, Request};
+use crate::line::{self, remaining};
+use crate::server::Handler;
+
+/// Longest request, headers included, in bytes.
+const LONGEST_REQUEST: usize = 8 << 10;
+/// Most headers of a request.
+const MAX_HEADERS: usize = 64;
+/// How long a client may take for its request, and again for reading the answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the page at `/` says.
+const INDEX: &str = "Ringmain. Metrics for Prometheus are at /metrics.\n";
+
+/// Clients of the metrics' listener.
+pub struct HttpClients {
+    /// Where the counters come from.
+    pub handler: Arc<dyn Handler>,
+    /// Whether the header `Host` must name an address or `localhost`.
+    pub names_are_checked: bool,
+}
+
+impl Connections for HttpClients {
+    const SOCKET: &'static str = "metrics";
+    const THREADS: [&'static str; 2] = ["rm-metrics", "rm-metrics-peer"];
+    const MOST: usize = 8;
+
+    fn serve(&self, stream: &mut UnixStream) {
+        // A client that is gone, or too slow, waits for no answer.
+        let Ok(head) = read_head(stream) else { return };
+        let _ = line::write(stream, &self.response(&head).bytes(), Instant::now() + TIMEOUT);
+    }
+
+    fn turn_away(&self, stream: &mut UnixStream) {
+        let response = Response::error("503 Service Unavailable", "too many connections");
+        let by = Instant::now() + Duration::from_millis(10);
+        let _ = line::write(stream, &response.bytes(), by);
+    }
+}
+
+impl HttpClients {
+    fn response(&self, head: &[u8]) -> Response {
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut request = httparse::Request::new(&mut headers);
+        match request.parse(head) {
+            Ok(httparse::Status::Complete(_)) => {}
+            Ok(httparse::Status::Partial) => {
+                let status = "431 Request Header Fields Too Large";
+                return Response::error(status, "the request is too long");
+            }
+            Err(error) => return Response::error("400 Bad Request", &error.to_string()),
+        }
+        if self.names_are_checked && !names_this_host(request.headers) {
+            let reason = "the header Host must name an address or localhost";
+            return Response::error("403 Forbidden", reason);
+        }
+        let method = request.method.unwrap_or_default();
+        let without_body = method == "HEAD";
+        if !without_body && method != "GET" {
+            return Response::error("405 Method Not Allowed", "only GET and HEAD are allowed");
+        }
+        let path = request.path.unwrap_or_default();
+        let path = path.split_once('?').map_or(path, |(path, _)| path);
+        let found = match path {
+            "/metrics" => self.metrics(),
+            "/" => Response::ok("text/plain; charset=utf-8", INDEX.to_owned()),
+            _ => Response::error("404 Not Found", "metrics are at /metrics"),
+        };
+        Response { without_body, ..found }
+    }
+
+    fn metrics(&self) -> Response {
+        match self.handler.handle(Request::Stats) {
+            Ok(Reply::Stats(stats)) => Response::ok(CONTENT_TYPE, text(&stats)),
+            Ok(_) => Response::error("500 Internal Server Error", "no counters"),
+            Err(error) => Response::error("500 Internal Server Error", &error),
+        }
+    }
+}
+
+/// Whether a request names this host by an address or as `localhost`.
+fn names_this_host(headers: &[httparse::Header<'_>]) -> bool {
+    let host = headers.iter().find(|header| header.name.eq_ignore_ascii_case("host"));
+    let host = host.and_then(|header| std::str::from_utf8(header.value).ok()).unwrap_or_default();
+    let name = match host.strip_prefix('[') {
+        Some(v6) => v6.split_once(']').map_or(v6, |(address, _)| address),
+        None => host.split_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+/// Reads until the empty line behind the headers, or as much as a request may have.
+fn read_head(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
+    let by = Instant::now() + TIMEOUT;
+    let mut head = Vec::new();
+    let mut chunk = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < LONGEST_REQUEST {
+        stream.set_read_timeout(Some(remaining(by)?))?;
+        match stream.read(&mut chunk) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => head.extend_from_slice(chunk.get(..n).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(head)
+}
+
+/// An answer.
+struct Response {
+    status: &'static str,
+    content_type: &'static str,
+    body: String,
+    /// Only the headers are wanted.
+    without_body: bool,
+}
+
+impl Response {
+    fn ok(content_type: &'static str, body: String) -> Response {
+        Response { status: "200 OK", content_type, body, without_body: false }
+    }
+
+    fn error(status: &'static str, reason: &str) -> Response {
+        let content_type = "text/plain; charset=utf-8";
+        Response { status, content_type, body: format!("{reason}\n"), without_body: false }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let Response { status, content_type, body, without_body } = self;
+        let sent = if *without_body { "" } else { body };
+        let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n{allow}\
+             Connection: close\r\n\r\n{sent}",
+            body.len()
+        )
+        .into_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! The text format of Prometheus, version 0.0.4: all samples of a family together, after its help
+//! and its type.
+
+use std::fmt::Write;
+
+use super::families::{DAEMON, DISK, DISK_QUEUE, POLLING, PORT, QUEUE, SPECIAL, WORKER};
+use super::family::{Family, Type};
+use crate::api::{PortState, Stats};
+
+/// The content type of the text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// All states of ports and disks.
+const STATES: [PortState; 6] = [
+    PortState::Listening,
+    PortState::Connecting,
+    PortState::Connected,
+    PortState::Down,
+    PortState::Stalled,
+    PortState::Stopped,
+];
+
+/// All metrics of a daemon with these counters.
+pub fn text(stats: &Stats) -> String {
+    let mut page = Page(String::new());
+    page.special("ringmain_build_info", [(labels(&[("version", &stats.release)]), 1.0)]);
+    page.families(DAEMON, || [(String::new(), stats)]);
+    let worker = |index: usize| labels(&[("worker", &index.to_string())]);
+    page.families(WORKER, || stats.workers.iter().map(|it| (worker(it.index), it)));
+    let polling = || stats.workers.iter().filter_map(|it| Some((it.index, it.polling.as_ref()?)));
+    page.families(POLLING, || polling().map(|(index, it)| (worker(index), it)));
+    let states = polling().flat_map(|(index, it)| {
+        let seconds = move |(state, ns): (&String, &u64)| {
+            (labels(&[("worker", &index.to_string()), ("state", state)]), *ns as f64 / 1e9)
+        };
+        it.state_ns.iter().map(seconds)
+    });
+    page.special("ringmain_worker_state_seconds_total", states);
+    page.ports(stats);
+    page.disks(stats);
+    page.0
+}
+
+struct Page(String);
+
+impl Page {
+    fn ports(&mut self, stats: &Stats) {
+        let ports = || stats.ports.iter();
+        let info = ports().map(|it| {
+            let kind = it.kind.name();
+            (labels(&[("port", &it.name), ("kind", kind), ("endpoint", it.endpoint())]), 1.0)
+        });
+        self.special("ringmain_port_info", info);
+        self.special(
+            "ringmain_port_state",
+            ports().flat_map(|it| states("port", &it.name, it.state)),
+        );
+        self.families(PORT, || ports().map(|it| (labels(&[("port", &it.name)]), it)));
+        self.families(QUEUE, || {
+            ports().flat_map(|port| {
+                port.queues.iter().map(|it| {
+                    (labels(&[("port", &port.name), ("queue", &it.index.to_string())]), &it.counts)
+                })
+            })
+        });
+        let drops = ports().flat_map(|it| {
+            let reason = |(reason, frames): (&String, &u64)| {
+                (labels(&[("port", &it.name), ("reason", reason)]), *frames as f64)
+            };
+            it.total.drops.iter().map(reason)
+        });
+        self.special("ringmain_port_dropped_frames_total", drops);
+        let removed = stats.removed.drops.iter();
+        let removed = removed.map(|(reason, it)| (labels(&[("reason", reason)]), *it as f64));
+        self.special("ringmain_removed_ports_dropped_frames_total", removed);
+    }
+
+    fn disks(&mut self, stats: &Stats) {
+        let disks = || stats.disks.iter();
+        let info = disks().map(|it| {
+            let kind = it.kind.replace('_', "-");
+            (labels(&[("disk", &it.name), ("kind", &kind), ("image", &it.image)]), 1.0)
+        });
+        self.special("ringmain_disk_info", info);
+        self.special(
+            "ringmain_disk_state",
+            disks().flat_map(|it| states("disk", &it.name, it.state)),
+        );
+        self.families(DISK, || disks().map(|it| (labels(&[("disk", &it.name)]), it)));
+        self.families(DISK_QUEUE, || {
+            disks().flat_map(|disk| {
+                disk.queues.iter().map(|it| {
+                    (labels(&[("disk", &disk.name), ("queue", &it.index.to_string())]), &it.counts)
+                })
+            })
+        });
+        let errors = disks().flat_map(|it| {
+            let reason = |(reason, requests): (&String, &u64)| {
+                (labels(&[("disk", &it.name), ("reason", reason)]), *requests as f64)
+            };
+            it.total.errors.iter().map(reason)
+        });
+        self.special("ringmain_disk_failed_requests_total", errors);
+    }
+
+    /// Families of a table, each with the samples of all `items`.
+    fn families<'a, T: 'a, I>(&mut self, families: &[Family<T>], items: impl Fn() -> I)
+    where
+        I: IntoIterator<Item = (String, &'a T)>,
+    {
+        for family in families {
+            let samples = items().into_iter();
+            let samples = samples.filter_map(|(labels, it)| Some((labels, (family.value)(it)?)));
+            self.family((family.name, family.kind, family.help), samples);
+        }
+    }
+
+    /// A family of the table of special ones.
+    fn special(&mut self, name: &str, samples: impl IntoIterator<Item = (String, f64)>) {
+        if let Some((name, kind, _, help)) = SPECIAL.iter().find(|family| family.0 == name) {
+            self.family((name, *kind, help), samples);
+        }
+    }
+
+    /// A family. One without samples is left out.
+    fn family(
+        &mut self,
+        (name, kind, help): (&str, Type, &str),
+        samples: impl IntoIterator<Item = (String, f64)>,
+    ) {
+        let mut samples = samples.into_iter().peekable();
+        if samples.peek().is_none() {
+            return;
+        }
+        let page = &mut self.0;
+        // Writing to a string cannot fail.
+        let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
+        for (labels, value) in samples {
+            let _ = writeln!(page, "{name}{labels} {value}");
+        }
+    }
+}
+
+/// A sample for each state of a port or disk.
+fn states<'a>(
+    what: &'static str,
+    name: &'a str,
+    present: PortState,
+) -> impl Iterator<Item = (String, f64)> + use<'a> {
+    STATES.into_iter().map(move |state| {
+        (labels(&[(what, name), ("state", state.name())]), f64::from(u8::from(state == present)))
+    })
+}
+
+/// Labels in braces.
+fn labels(labels: &[(&str, &str)]) -> String {
+    let one = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
+    let all: Vec<String> = labels.iter().map(one).collect();
+    format!("{{{}}}", all.join(","))
+}
+
+/// A label's value as the format has it. Names and paths are the operator's, and may have any
+/// character.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests;
