@@ -89,11 +89,8 @@ impl Site for Xen {
     }
 
     fn daemon(&self) -> Result<Option<Used>, DemoError> {
-        if self.service.is_none() {
-            return Ok(None);
-        }
-        let said =
-            self.dom0.must("cat /proc/uptime /proc/$(cat /run/ringmain.pid)/stat", TIMEOUT)?;
+        let Some(service) = &self.service else { return Ok(None) };
+        let said = service.process_stat()?;
         let used = parse_used(&said)
             .ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
         Ok(Some(used))

@@ -63,7 +63,8 @@ impl Dom0 {
         let command = format!(
             "echo $$ >{pid}; exec ringmain serve --config {CONFIGURATION} --log info >>{LOG} 2>&1"
         );
-        let service = Service { dom0: self.clone(), job: Some(self.spawn(&command)?) };
+        let job = Some(self.spawn(&command)?);
+        let service = Service { dom0: self.clone(), job, pid: pid.clone() };
         let listens = format!(
             "until ringmain port list >/dev/null 2>&1; do\n\
              if [ -s {pid} ] && read -r id <{pid} && ! [ -d /proc/$id ]; then tail -n 5 {LOG}; exit 1; fi\n\
@@ -80,6 +81,8 @@ impl Dom0 {
 pub struct Service {
     dom0: Dom0,
     job: Option<Job>,
+    /// The file in dom0 with the number of its process.
+    pid: String,
 }
 
 impl Service {
@@ -93,6 +96,15 @@ impl Service {
 
     fn end(&mut self) -> Result<(), GuestError> {
         self.job.take().map_or(Ok(()), |job| job.stop(TIMEOUT).map(drop))
+    }
+
+    /// How long dom0 has been up, and what dom0's kernel tells of the daemon's process: the files
+    /// `uptime` and `PID/stat` of `/proc`.
+    ///
+    /// # Errors
+    /// When dom0 does not answer, or the daemon has ended.
+    pub fn process_stat(&self) -> Result<String, GuestError> {
+        self.dom0.must(&format!("cat /proc/uptime /proc/$(cat {})/stat", self.pid), TIMEOUT)
     }
 
     /// Its counters.

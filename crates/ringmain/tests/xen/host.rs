@@ -149,6 +149,11 @@ impl Scene {
         self.service.borrow().as_ref().unwrap().stats().unwrap()
     }
 
+    /// What dom0's kernel tells of the daemon's process.
+    pub fn process_stat(&self) -> String {
+        self.service.borrow().as_ref().unwrap().process_stat().unwrap()
+    }
+
     /// What each port has counted, for a test that fails.
     fn print_counters(&self) {
         let Ok(service) = self.service.try_borrow() else { return };

@@ -44,6 +44,9 @@ fn one_queue_beside_four() {
     many_streams(a, b, &address(1));
     many_streams(b, a, &address(0));
     scene.check_balance();
+    // Demonstrations tell the daemon's CPU time by this.
+    let stat = scene.process_stat();
+    assert!(stat.contains("(ringmain)"), "{stat}");
 }
 
 /// Attempts of the test below.
