@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint fuzz install install-xen uninstall clean
+.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint fuzz deb install install-xen uninstall clean
 
 all: build
 
@@ -93,6 +93,14 @@ uninstall: ## what install and install-xen put in place; configurations stay
 	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ringmain
 	rm -f $(addprefix $(DESTDIR)/etc/xen/scripts/,vif-ringmain block-ringmain) $(DESTDIR)/etc/modprobe.d/ringmain.conf \
 	  $(DESTDIR)/etc/modules-load.d/ringmain.conf $(DESTDIR)$(PREFIX)/lib/systemd/system/ringmain.service
+
+deb: ## packages for Debian in out/deb: daemon, Xen host, laboratory
+	@scripts/deps build deb
+	mkdir -p out/deb
+	debian/rules clean
+	debian/rules binary
+	debian/rules clean
+	@ls out/deb/*.deb
 
 clean:
 	rm -rf out
