@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint fuzz deb install install-xen uninstall clean
+.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
 
 all: build
 
@@ -68,6 +68,9 @@ lint: ## format and clippy
 	@scripts/deps build lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+deny: ## licences, versions and sources of dependencies; needs cargo-deny (cargo install cargo-deny --locked)
+	$(CARGO) deny --locked check --hide-inclusion-graph licenses bans sources
 
 fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
 	@scripts/fuzz
