@@ -6,6 +6,7 @@
 //! length under us; `fault` sees to that.
 
 mod account;
+mod file_watch;
 mod mapping;
 mod table;
 

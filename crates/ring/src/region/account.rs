@@ -6,13 +6,19 @@
 //! account has an upper bound: what a file has grown by from one look at it to the next, and no more
 //! than there were page faults meanwhile. Faults are noted by whoever counts them; the files are
 //! looked at once for [`STEP`] of them.
+//!
+//! A peer that connects again may bring another file, and keep the former one with its pages. The
+//! charge of a memfd therefore counts until the memfd is known to be gone ([`file_watch`]), over all
+//! sessions. A guest whose front-end has ended begins at zero, however often it starts. Where
+//! nothing tells whether a file exists, the file counts in its own session, and while it is mapped.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use rustix::fs;
 
+use super::file_watch::{self, Existence};
 use super::table::MapError;
 use crate::fault;
 use crate::violation::Violation;
@@ -46,6 +52,8 @@ struct Growth {
     id: (u64, u64),
     /// The file, as long as some of it is mapped.
     file: Weak<BackingFile>,
+    /// Whether the file is still there when it is not mapped.
+    existence: Existence,
     /// Number of the last session that mapped the file.
     session: u64,
     /// Bytes that it had when it was last looked at.
@@ -60,9 +68,12 @@ struct Files {
     list: Vec<Growth>,
     /// Number of the session at hand.
     session: u64,
-    /// Bytes that were charged in this session for files that were forgotten, or made for the peer,
-    /// which may keep them.
+    /// Bytes that were charged in this session for files that were forgotten, and of which nothing
+    /// tells whether they exist.
     past: u64,
+    /// Bytes that were charged in all sessions for files that existed when they were forgotten: the
+    /// peer keeps more files than are [`REMEMBERED`].
+    kept: u64,
 }
 
 /// How much of a peer's memory this process may allocate, and how much it has at most.
@@ -121,10 +132,11 @@ impl MemoryAccount {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Another peer connects, or the same one again. What is still mapped of earlier sessions is
-    /// counted, and so is a file of theirs from when it is mapped again: a peer cannot renew its
-    /// limit by coming back. Other files of earlier sessions are taken for freed.
+    /// Another peer connects, or the same one again. Files of earlier sessions count as long as they
+    /// exist: a peer cannot renew its limit by coming back. Those of which nothing tells whether they
+    /// exist count while they are mapped, and from when they are mapped again.
     pub fn begin_session(&self) {
+        file_watch::read_events();
         let mut files = self.lock();
         files.session += 1;
         files.past = 0;
@@ -132,13 +144,14 @@ impl MemoryAccount {
         self.update(&files);
     }
 
-    /// Charges for memory of `bytes` that this process makes for the peer, which may keep it.
+    /// Charges for all of a file of `bytes` that this process makes for the peer, which may keep it.
     ///
     /// # Errors
     /// [`MapError::Limit`]: the account is exhausted.
-    pub fn charge(&self, bytes: u64) -> Result<(), MapError> {
+    pub fn charge(&self, file: &OwnedFd, bytes: u64) -> Result<(), MapError> {
+        let stat = fs::fstat(file).map_err(std::io::Error::from)?;
         let mut files = self.lock();
-        files.past = files.past.saturating_add(bytes);
+        files.add_made(file, (stat.st_dev, stat.st_ino), bytes);
         self.update(&files);
         self.check()
     }
@@ -188,7 +201,12 @@ impl MemoryAccount {
 
     /// Counts what was charged, and finds out whether that is too much.
     fn update(&self, files: &Files) {
-        let allocated = files.charged();
+        let mut allocated = files.charged();
+        if allocated > self.limit() {
+            // Some of that may be gone since the events were read last.
+            file_watch::read_events();
+            allocated = files.charged();
+        }
         self.allocated.store(allocated, Ordering::Relaxed);
         if allocated > self.limit() && !self.exceeded.swap(true, Ordering::Relaxed) {
             fault::set_any();
@@ -226,9 +244,10 @@ impl Files {
         self.forget();
         let session = self.session;
         let Some(growth) = self.list.iter_mut().find(|growth| growth.id == id) else {
+            let existence = Existence::watch(fd.as_fd(), id.0);
             let file = Arc::new(BackingFile { fd, id });
-            let growth = Growth { id, file: Arc::downgrade(&file), session, seen: now, charged: 0 };
-            self.list.push(growth);
+            let weak = Arc::downgrade(&file);
+            self.list.push(Growth { id, file: weak, existence, session, seen: now, charged: 0 });
             return file;
         };
         growth.session = session;
@@ -241,18 +260,30 @@ impl Files {
         })
     }
 
-    /// Forgets files that are not mapped: those that nothing was charged for, and the oldest beyond
-    /// [`REMEMBERED`].
+    /// A file of `bytes` that this process has made in the session at hand, and does not map here.
+    fn add_made(&mut self, fd: &OwnedFd, id: (u64, u64), bytes: u64) {
+        self.forget();
+        let existence = Existence::watch(fd.as_fd(), id.0);
+        let (file, session) = (Weak::new(), self.session);
+        self.list.push(Growth { id, file, existence, session, seen: bytes, charged: bytes });
+    }
+
+    /// Forgets files that are not mapped: those that nothing was charged for, those that are gone,
+    /// and the oldest beyond [`REMEMBERED`].
     fn forget(&mut self) {
-        self.list.retain(|growth| growth.is_mapped() || growth.charged > 0);
+        file_watch::read_events();
+        let remains = |growth: &Growth| growth.charged > 0 && !growth.existence.is_gone();
+        self.list.retain(|growth| growth.is_mapped() || remains(growth));
         let unmapped = self.list.iter().filter(|growth| !growth.is_mapped()).count();
         let mut surplus = unmapped.saturating_sub(REMEMBERED);
-        let (session, past) = (self.session, &mut self.past);
+        let (session, past, kept) = (self.session, &mut self.past, &mut self.kept);
         self.list.retain(|growth| {
             let keep = surplus == 0 || growth.is_mapped();
             if !keep {
                 surplus -= 1;
-                *past = past.saturating_add(growth.counted(session));
+                let is_unknown = matches!(growth.existence, Existence::Unknown);
+                let sum = if is_unknown { &mut *past } else { &mut *kept };
+                *sum = sum.saturating_add(growth.counted(session));
             }
             keep
         });
@@ -266,7 +297,7 @@ impl Files {
     /// Bytes that were charged in all.
     fn charged(&self) -> u64 {
         let each = self.list.iter().map(|growth| growth.counted(self.session));
-        each.fold(self.past, u64::saturating_add)
+        each.fold(self.past.saturating_add(self.kept), u64::saturating_add)
     }
 }
 
@@ -275,9 +306,14 @@ impl Growth {
         self.file.strong_count() > 0
     }
 
-    /// Bytes that count in this session. The peer may keep a file that the session has mapped.
+    /// Bytes that count in this session.
     fn counted(&self, session: u64) -> u64 {
-        if self.session == session || self.is_mapped() { self.charged } else { 0 }
+        let may_exist = match &self.existence {
+            Existence::Watched(watch) => !watch.is_gone(),
+            Existence::Hidden => true,
+            Existence::Unknown => self.session == session,
+        };
+        if may_exist || self.is_mapped() { self.charged } else { 0 }
     }
 
     /// Charges what the file has grown by, as far as page faults explain it.

@@ -101,6 +101,10 @@ const FILES: &[c_long] = &[
     libc::SYS_preadv,
     libc::SYS_pwritev,
     libc::SYS_memfd_create,
+    // Whether a front-end keeps a file of its memory.
+    libc::SYS_inotify_init1,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_inotify_rm_watch,
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,
     libc::SYS_timerfd_create,

@@ -261,7 +261,7 @@ impl<D: Device> Session<D> {
     fn make_records(&mut self, wanted: &Inflight) -> Result<Inflight, SessionError> {
         let (most, packed) = (self.vrings.device.vring_count(), self.vrings.is_packed());
         let (records, made, file) = InflightRecords::create(wanted, most, packed)?;
-        self.account.charge(made.len).map_err(SessionError::Records)?;
+        self.account.charge(&file, made.len).map_err(SessionError::Records)?;
         self.vrings.records = Some(records);
         self.reply_file = Some(file);
         Ok(made)

@@ -1,6 +1,7 @@
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
 use super::*;
 use crate::region::{Memory, RegionSpec};
@@ -49,7 +50,7 @@ fn new_pages_of_a_sparse_file_are_charged_and_end_at_the_limit() {
     // Another peer is not concerned.
     let (other, other_fd) = (limit(2 * STEP * PAGE), file());
     assert_eq!(map(&other, &other_fd).violation(), None);
-    drop(memory);
+    drop((memory, fd));
     account.begin_session();
     assert_eq!((map(&account, &file()).violation(), account.allocated()), (None, 0));
 }
@@ -64,8 +65,8 @@ fn what_a_former_session_has_mapped_counts() {
     let own = map(&account, &file());
     touch(&own, 0, STEP);
     assert_eq!(account.allocated(), 3 * STEP * PAGE);
-    drop(memory);
-    account.settle(0);
+    drop((memory, fd));
+    account.begin_session();
     assert_eq!(account.allocated(), STEP * PAGE);
 }
 
@@ -74,7 +75,6 @@ fn a_session_with_the_file_of_a_former_one_goes_on_at_its_charge() {
     let (account, fd) = (limit(2 * STEP * PAGE), file());
     for session in 0..3 {
         account.begin_session();
-        assert_eq!(account.allocated(), 0);
         let memory = map(&account, &fd);
         assert_eq!(account.allocated(), session * STEP * PAGE);
         touch(&memory, session * STEP, STEP);
@@ -110,8 +110,9 @@ fn page_of(account: &Arc<MemoryAccount>, fd: &OwnedFd) -> Result<Memory, MapErro
 fn a_bounded_number_of_files_is_remembered_and_all_of_a_session_are_charged() {
     let account = limit(LEN);
     let files = 3 * REMEMBERED as u64;
-    for _ in 0..files {
-        let memory = page_of(&account, &file()).unwrap();
+    let kept: Vec<OwnedFd> = (0..files).map(|_| file()).collect();
+    for fd in &kept {
+        let memory = page_of(&account, fd).unwrap();
         memory.write(0, &[1]).unwrap();
         memory.settle(1);
         // Nothing is charged for this one.
@@ -119,6 +120,8 @@ fn a_bounded_number_of_files_is_remembered_and_all_of_a_session_are_charged() {
     }
     assert!(account.lock().list.len() <= REMEMBERED + 2);
     assert_eq!(account.allocated(), files * PAGE);
+    account.begin_session();
+    assert_eq!(account.allocated(), files * PAGE, "a new session renews nothing");
 }
 
 #[test]
@@ -179,4 +182,117 @@ fn a_limit_that_is_lowered_holds_from_then_on() {
     account.set_limit(PAGE);
     touch(&memory, STEP, STEP);
     assert_eq!(memory.violation(), Some(Violation::MemoryLimit { limit: PAGE }));
+}
+
+/// Has `pages` of a new file charged in a session of its own.
+fn session(account: &Arc<MemoryAccount>, pages: u64) -> Result<OwnedFd, MapError> {
+    account.begin_session();
+    let fd = file();
+    let memory = try_map(account, &fd, LEN)?;
+    touch(&memory, 0, pages);
+    memory.violation().map_or(Ok(fd), |violation| Err(MapError::Limit(violation)))
+}
+
+#[test]
+fn a_peer_that_brings_a_new_file_with_each_session_and_keeps_the_former_is_refused() {
+    let account = limit(3 * STEP * PAGE);
+    let mut kept: Vec<OwnedFd> = (0..3).map(|_| session(&account, STEP).unwrap()).collect();
+    let refused = session(&account, STEP).unwrap_err();
+    assert!(matches!(refused, MapError::Limit(_)), "{refused}");
+    kept.pop();
+    assert_eq!(kept.len(), 2);
+    session(&account, STEP).unwrap();
+}
+
+#[test]
+fn a_guest_that_starts_again_and_again_with_new_memory_is_not_refused() {
+    let account = limit(2 * STEP * PAGE);
+    for _ in 0..2 * REMEMBERED {
+        drop(session(&account, 2 * STEP).unwrap());
+    }
+    account.begin_session();
+    assert_eq!(account.allocated(), 0);
+}
+
+#[test]
+fn a_file_is_kept_by_a_mapping_and_by_a_descriptor_that_can_only_name_it() {
+    type Keep = fn(&OwnedFd) -> Box<dyn std::any::Any>;
+    let keep_by: [Keep; 2] = [
+        |fd| {
+            let fd = fd.try_clone().unwrap();
+            let region = RegionSpec { guest_addr: 0, user_addr: 0, len: PAGE, offset: 0, fd };
+            Box::new(Memory::map(vec![region]).unwrap())
+        },
+        |fd| {
+            let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+            Box::new(fs::open(path, fs::OFlags::PATH, fs::Mode::empty()).unwrap())
+        },
+    ];
+    for keep_by in keep_by {
+        let account = limit(LEN);
+        let fd = session(&account, STEP).unwrap();
+        let kept = keep_by(&fd);
+        drop(fd);
+        account.begin_session();
+        assert_eq!(account.allocated(), STEP * PAGE);
+        drop(kept);
+        account.begin_session();
+        assert_eq!(account.allocated(), 0);
+    }
+}
+
+/// In a thread without the right to read what it may not read.
+#[test]
+fn a_memfd_that_this_process_may_not_read_is_taken_to_exist() {
+    let attack = || {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        set_capabilities(None, sets).unwrap();
+        let account = limit(LEN);
+        account.begin_session();
+        let fd = file();
+        fs::fchmod(&fd, fs::Mode::empty()).unwrap();
+        let memory = map(&account, &fd);
+        touch(&memory, 0, STEP);
+        drop((memory, fd));
+        account.begin_session();
+        account.allocated()
+    };
+    assert_eq!(std::thread::spawn(attack).join().unwrap(), STEP * PAGE);
+}
+
+#[test]
+fn a_file_that_is_made_for_the_peer_counts_until_the_peer_drops_it() {
+    let (account, fd) = (limit(2 * PAGE), file());
+    account.begin_session();
+    account.charge(&fd, PAGE).unwrap();
+    account.begin_session();
+    assert_eq!(account.allocated(), PAGE);
+    let more = file();
+    assert!(account.charge(&more, 2 * PAGE).is_err());
+    drop((fd, more));
+    account.begin_session();
+    assert_eq!(account.allocated(), 0);
+}
+
+/// Several names can lead to such a file, so its watch would prove nothing.
+#[test]
+fn a_file_of_a_mounted_tmpfs_counts_in_its_own_session() {
+    let file = tempfile();
+    ftruncate(&file, LEN).unwrap();
+    let account = limit(LEN);
+    account.begin_session();
+    let memory = map(&account, &file);
+    touch(&memory, 0, STEP);
+    assert_eq!(account.allocated(), STEP * PAGE);
+    drop(memory);
+    account.begin_session();
+    assert_eq!(account.allocated(), 0);
+    drop(map(&account, &file));
+    assert_eq!(account.allocated(), STEP * PAGE);
+}
+
+fn tempfile() -> OwnedFd {
+    let flags = fs::OFlags::TMPFILE | fs::OFlags::RDWR | fs::OFlags::CLOEXEC;
+    fs::open("/dev/shm", flags, fs::Mode::RUSR | fs::Mode::WUSR).unwrap()
 }
