@@ -369,13 +369,13 @@ impl Disks {
             ..DiskReport::default()
         };
         match port {
-            Ok(port) => self.describe(spec, port, &mut report),
+            Ok(port) => self.describe(port, &mut report),
             Err(error) => report.reason = Some(error.to_string()),
         }
         report
     }
 
-    fn describe(&self, spec: &DiskSpec, port: &DiskPort, report: &mut DiskReport) {
+    fn describe(&self, port: &DiskPort, report: &mut DiskReport) {
         let (status, disk) = (port.status(), port.disk());
         report.state = status.state.into();
         report.features =
@@ -383,7 +383,7 @@ impl Disks {
         (report.peer, report.connections) = (status.peer, status.connections);
         (report.violations, report.recovered_rings) = (status.violations, status.recovered);
         (report.unclear_rings, report.reason) = (status.unclear, status.complaint());
-        report.memory = spec.settings.memory.map(|_| MemoryReport {
+        report.memory = Some(MemoryReport {
             allocated_bytes: port.account().allocated(),
             limit_bytes: port.account().limit(),
         });

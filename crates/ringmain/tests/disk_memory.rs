@@ -26,8 +26,8 @@ fn disk(daemon: &Daemon) -> DiskReport {
     }
 }
 
-/// Reads into new memory until all of it is used, or the daemon has hung up.
-fn read(daemon: &Daemon, violations: u64) {
+/// Reads into new memory until all of it is used, or the daemon has hung up. Returns that memory.
+fn read(daemon: &Daemon, violations: u64) -> Guest {
     let features = bit::VERSION_1 | bit::FLUSH;
     let protocol = FrontEndConfig::usual_protocol();
     let config =
@@ -50,27 +50,32 @@ fn read(daemon: &Daemon, violations: u64) {
         while vring.ring.collect(&mut [Used::default()]).unwrap() == 0 {
             assert!(Instant::now() < until, "{}", daemon.log());
             if disk(daemon).violations > violations {
-                return;
+                return guest;
             }
         }
     }
+    guest
+}
+
+/// A daemon with a disk whose image is `image`, which is made, and whose `memory` is as given.
+fn daemon(image: &Path, memory: &str) -> Daemon {
+    File::create(image).unwrap().set_len(READ.into()).unwrap();
+    let config = |dir: &Path| {
+        format!(
+            "[workers]\ncount = 1\n[[disk]]\nname = \"disk\"\nkind = \"vhost-user\"\n\
+             socket = \"{}\"\nimage = \"{}\"\nmemory = \"{memory}\"\n",
+            dir.join("disk.sock").display(),
+            image.display()
+        )
+    };
+    Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap()
 }
 
 #[test]
 fn a_front_end_whose_memory_its_disk_uses_up_is_stopped_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("disk.raw");
-    File::create(&image).unwrap().set_len(READ.into()).unwrap();
-    let config = |dir: &Path| {
-        format!(
-            "[workers]\ncount = 1\n[[disk]]\nname = \"disk\"\nkind = \"vhost-user\"\n\
-             socket = \"{}\"\nimage = \"{}\"\nmemory = \"4MiB\"\n",
-            dir.join("disk.sock").display(),
-            image.display()
-        )
-    };
-    let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
-    // Each connection begins at zero, and ends in the same way.
+    let daemon = daemon(&folder.path().join("disk.raw"), "4MiB");
+    // Each connection begins at zero, since the former memory is gone, and ends in the same way.
     for violations in 0..2 {
         read(&daemon, violations);
         let until = Instant::now() + WATCHDOG;
@@ -90,6 +95,28 @@ fn a_front_end_whose_memory_its_disk_uses_up_is_stopped_by_name() {
     let before = disk(&daemon).total.read_bytes;
     read(&daemon, 2);
     let after = disk(&daemon);
-    assert_eq!((after.violations, after.memory), (2, None));
+    let memory = after.memory.unwrap();
+    assert_eq!(after.violations, 2);
+    assert!(memory.limit_bytes > BYTES, "the default: {memory:?}");
     assert_eq!(after.total.read_bytes - before, BYTES);
+}
+
+#[test]
+fn a_front_end_that_keeps_its_memory_is_stopped_with_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(&folder.path().join("disk.raw"), "48MiB");
+    let kept = read(&daemon, 0);
+    assert_eq!(disk(&daemon).total.read_bytes, BYTES);
+    let another = read(&daemon, 0);
+    let until = Instant::now() + WATCHDOG;
+    while disk(&daemon).violations == 0 {
+        assert!(Instant::now() < until, "{:#?}", disk(&daemon));
+    }
+    let stopped = disk(&daemon);
+    assert!(stopped.reason.as_deref().is_some_and(|why| why.contains("memory limit")));
+    assert!(stopped.total.read_bytes < 2 * BYTES, "{stopped:?}");
+    drop((kept, another));
+    read(&daemon, 1);
+    let after = disk(&daemon);
+    assert_eq!((after.violations, after.total.read_bytes - stopped.total.read_bytes), (1, BYTES));
 }

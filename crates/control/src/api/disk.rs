@@ -51,8 +51,8 @@ pub struct DiskReport {
     pub features: Vec<String>,
     /// Queues that the disk offers.
     pub queues_offered: u16,
-    /// How much of the peer's memory was allocated by this process, at most; null without a limit, or
-    /// while the disk is not in service.
+    /// How much of the peer's memory was allocated by this process, at most; null while the disk is
+    /// not in service.
     pub memory: Option<MemoryReport>,
     /// What the disk may do, with the bursts that hold where none are set.
     pub limits: DiskLimitsReport,

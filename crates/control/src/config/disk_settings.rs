@@ -23,14 +23,14 @@ const LEAST_REQUESTS: u64 = 128;
 pub struct DiskSettings {
     /// What it may do.
     pub limits: DiskLimits,
-    /// How much of its peer's memory may be allocated here; `None`: all of it.
+    /// How much of its peer's memory may be allocated here; `None`: the default.
     pub memory: Option<MemorySize>,
 }
 
 impl DiskSettings {
     /// How much of its peer's memory may be allocated here, in bytes.
     pub fn memory_limit(&self) -> u64 {
-        self.memory.map_or(u64::MAX, |MemorySize(bytes)| bytes)
+        self.memory.map_or_else(default_memory, |MemorySize(bytes)| bytes)
     }
 
     /// The keys that are set, in snake case, and their values, as in a `disk.set` request.
@@ -43,6 +43,13 @@ impl DiskSettings {
     pub fn changed_keys(&self, other: &DiskSettings) -> Vec<String> {
         changed_keys(&self.to_request(), &other.to_request())
     }
+}
+
+/// Three quarters of the host's memory, in bytes. A guest fills its page cache with what it reads,
+/// and all of that may be allocated here: a fixed size would stop a guest that has more memory.
+fn default_memory() -> u64 {
+    let host = rustix::system::sysinfo();
+    (host.totalram as u64).saturating_mul(host.mem_unit.into()) / 4 * 3
 }
 
 /// Limits of a disk. What is not set is not limited.

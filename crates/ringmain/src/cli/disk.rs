@@ -106,7 +106,8 @@ pub struct AddDisk {
     /// Bytes that may be moved at once after a pause [default: 10 ms of --bandwidth, at least 1MiB]
     #[arg(long, value_name = "BYTES")]
     pub bandwidth_burst: Option<String>,
-    /// How much of the guest's memory the daemon may be made to allocate, like 512MiB [default: all]
+    /// How much of the guest's memory the daemon may be made to allocate, like 512MiB [default:
+    /// three quarters of the host's memory]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
 }

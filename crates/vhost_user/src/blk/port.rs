@@ -36,7 +36,7 @@ pub struct DiskConfig {
     pub disk: Arc<Disk>,
     /// How workers wait for its requests; `None`: as for all others.
     pub policy: Option<PollingPolicy>,
-    /// How much of its front-end's memory may be allocated here, in bytes; `u64::MAX`: all of it.
+    /// How much of its front-end's memory may be allocated here, in bytes.
     pub memory: u64,
 }
 
