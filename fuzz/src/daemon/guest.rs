@@ -8,6 +8,7 @@ use std::path::Path;
 
 use hypervisor::PAGE;
 use ring::Memory;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
@@ -306,7 +307,7 @@ impl HostileGuest {
             if choice >= 64 || n == usize::from(choice) {
                 let word = u64::from(PAGES) * PAGE as u64 + u64::from(channel.slot % 128) * 8 + 4;
                 self.write(word, &1u32.to_le_bytes());
-                let _ = rustix::io::write(&channel.wakers[1], &1u64.to_ne_bytes());
+                signal(&channel.wakers[1]);
             }
         }
     }
@@ -327,6 +328,14 @@ impl HostileGuest {
         if let Some(store) = &mut self.store {
             store.settle();
         }
+    }
+}
+
+/// Signals an eventfd, unless it is full: the guest itself may have let it [block](HostileGuest::clog).
+fn signal(waker: &OwnedFd) {
+    let mut fds = [PollFd::new(waker, PollFlags::OUT)];
+    if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0) {
+        let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
     }
 }
 
