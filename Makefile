@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
+.PHONY: all build demo demo-disk demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
 
 all: build
 
@@ -23,6 +23,11 @@ demo: ## two guests, eight streams, 1, 2 and 4 queues: a table and a report
 	@scripts/deps $(if $(filter embedded,$(GUESTS)),build embedded)
 	$(CARGO) build --release --locked
 	$(LAB) demo --guests $(GUESTS) $(ARGS)
+
+demo-disk: ## a guest that reads, writes and verifies disks of 1, 2 and 4 queues: a table and a report
+	@scripts/deps build $(if $(filter embedded,$(GUESTS)),,guests disks)
+	$(CARGO) build --release --locked
+	$(LAB) demo-disk --guests $(GUESTS) $(ARGS)
 
 demo-xen: ## the same on a real Xen host, which runs under QEMU
 	@scripts/deps build xen

@@ -22,6 +22,9 @@ pub enum Command {
     /// Start two guests under QEMU, on Xen or as processes, send between them with 1, 2 and 4
     /// queues, and make a report
     Demo(lab::demo::Args),
+    /// Start a guest with disks of 1, 2 and 4 queues, under QEMU or as a thread, read, write and
+    /// verify, and make a report
+    DemoDisk(lab::disk_demo::Args),
     /// Compare Ringmain with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
     /// Compare each option of embedded ports, on and off in turn

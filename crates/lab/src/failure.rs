@@ -15,6 +15,9 @@ pub enum Failure {
     /// The demonstration ended early.
     #[error(transparent)]
     Demo(#[from] lab::demo::DemoError),
+    /// The demonstration of disks ended early.
+    #[error(transparent)]
+    DiskDemo(#[from] lab::disk_demo::DiskDemoError),
     /// The comparison ended early.
     #[error(transparent)]
     Bench(#[from] lab::bench::BenchError),
@@ -47,6 +50,7 @@ impl Failure {
             Failure::Lab(error) if error.is_usage() => ExitCode::from(2),
             // As a shell reports a command that a signal ended.
             Failure::Demo(error) if error.is_interrupt() => ExitCode::from(130),
+            Failure::DiskDemo(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Bench(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Lab(error) if error.is_interrupt() => ExitCode::from(130),
             Failure::Model(error) if error.is_interrupt() => ExitCode::from(130),

@@ -6,6 +6,8 @@ pub mod bench;
 pub mod cpu;
 pub mod daemon;
 pub mod demo;
+pub mod disk_demo;
+pub mod disk_load;
 pub mod experiment;
 pub mod experiments;
 pub mod fixture;

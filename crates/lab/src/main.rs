@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use lab::{bench, demo, load, model, serve, suite};
+use lab::{bench, demo, disk_demo, load, model, serve, suite};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -33,6 +33,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Load(args) => generate(&args)?,
         Command::Demo(args) => demo::run(&args)?,
+        Command::DemoDisk(args) => disk_demo::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,
         Command::BenchEmbedded(args) => bench::embedded::run(&args)?,
         Command::BenchXen(args) => bench::xen::run(&args)?,

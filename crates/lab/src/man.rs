@@ -31,7 +31,7 @@ mod tests {
     #[test]
     fn every_command_has_a_section() {
         let page = page().unwrap();
-        for name in ["load", "demo", "bench", "run", "report", "model", "serve"] {
+        for name in ["load", "demo", "demo-disk", "bench", "run", "report", "model", "serve"] {
             assert!(page.contains(&format!(".SS ringmain-lab {name}\n")), "{name}");
         }
         for section in ["EXAMPLES", "FILES", "ENVIRONMENT", "\"EXIT STATUS\""] {

@@ -1,4 +1,4 @@
-//! Comparisons as a user runs them.
+//! Comparisons and demonstrations as a user runs them.
 
 mod common;
 
@@ -41,4 +41,28 @@ fn options_are_compared() {
         .map(|v| v["switch"].as_str().unwrap())
         .collect();
     assert_eq!(verdicts, ["interrupts-6", "align"]);
+}
+
+/// Short phases on small disks, with a thread as the guest: all figures are there, and all data was
+/// compared.
+#[test]
+fn disks_are_demonstrated() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["demo-disk", "--guests", "embedded", "--seconds", "0.1", "--size", "8"];
+    let said = common::lab().args(args).arg("--out").arg(dir.path()).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let result = fs::read_to_string(dir.path().join("report.json")).unwrap();
+    let result: Json = serde_json::from_str(&result).unwrap();
+    let points = result["points"].as_array().unwrap();
+    assert_eq!(points.len(), 12, "{result:#}");
+    for point in points {
+        for figure in ["iops", "megabytes", "cpu_us_per_request"] {
+            assert!(point[figure].as_f64().unwrap() > 0.0, "{point}");
+        }
+        assert!(point["latency"]["p50"].as_f64().unwrap() > 0.0, "{point}");
+    }
+    let verified = result["verified"].as_array().unwrap();
+    assert!(verified.iter().all(|disk| disk["bytes"] == 8 << 20), "{verified:?}");
+    assert_eq!(verified.len(), 3);
+    assert!(dir.path().join("report.html").exists());
 }

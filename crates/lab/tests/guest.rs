@@ -1,4 +1,7 @@
-//! A real guest and its command channel. Needs root and `scripts/deps guests`; run by `make test`.
+//! A real guest, its command channel, and its disks. Needs root and `scripts/deps guests disks`; run
+//! by `make test`.
+
+mod common;
 
 use lab::guest::{Accel, Guest, GuestError, Image, Output, Shell, Spec};
 use std::path::{Path, PathBuf};
@@ -53,4 +56,19 @@ fn commands_run_side_by_side_and_survive_a_reset() {
     let process = format!("/proc/{}", guest.id());
     drop(guest);
     assert!(!Path::new(&process).exists());
+}
+
+/// fio in a stock guest finds on each disk what it has written there.
+#[test]
+#[ignore = "boots a guest"]
+fn fio_verifies_disks_of_a_stock_guest() {
+    let out = tempfile::tempdir().unwrap();
+    let args = ["demo-disk", "--seconds", "0.2", "--size", "16"];
+    let said = common::lab().args(args).arg("--out").arg(out.path()).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let table = String::from_utf8(said.stdout).unwrap();
+    let rows = table.lines().filter(|line| line.contains("random") || line.contains("serial"));
+    assert_eq!(rows.count(), 12, "{table}");
+    assert!(table.contains("over 3 disks"), "{table}");
+    assert!(out.path().join("report.html").exists());
 }

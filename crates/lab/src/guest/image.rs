@@ -15,6 +15,8 @@ const INIT: &str = include_str!("init.sh");
 const AGENT: &str = include_str!("agent.sh");
 /// Host programs that a guest gets, with the libraries that they are linked to.
 const PROGRAMS: [&str; 4] = ["iperf", "ethtool", "mke2fs", "e2fsck"];
+/// Another one, for guests that measure disks.
+const FIO: &str = "fio";
 /// Modules that a guest loads, after those that they depend on.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
 /// Where programs are looked for besides `PATH`, which lacks `sbin` for many users.
@@ -36,6 +38,23 @@ impl Image {
     /// # Errors
     /// When something that it is made of is missing, or the cache cannot be written.
     pub fn prepare(cache: &Path) -> Result<Image, GuestError> {
+        Image::make(cache, "initramfs", &PROGRAMS)
+    }
+
+    /// The same with the program fio, which takes many libraries along.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with_fio(cache: &Path) -> Result<Image, GuestError> {
+        if find(FIO).is_err() {
+            return Err(GuestError::Missing { what: FIO.into(), part: "disks" });
+        }
+        let programs: Vec<&str> = PROGRAMS.into_iter().chain([FIO]).collect();
+        Image::make(cache, "initramfs-fio", &programs)
+    }
+
+    /// Makes the initramfs `name` with these programs.
+    fn make(cache: &Path, name: &str, programs: &[&str]) -> Result<Image, GuestError> {
         // One thread at a time: others must not boot a file that is half written.
         static PREPARES: Mutex<()> = Mutex::new(());
         let _one = locked(&PREPARES);
@@ -47,10 +66,10 @@ impl Image {
             })?;
         let version = version.trim();
         let kernel = root.join(format!("boot/vmlinuz-{version}"));
-        let tree = Tree::of(&root, version)?;
+        let tree = Tree::of(&root, version, programs)?;
 
-        let initramfs = cache.join("initramfs.cpio");
-        let stamp = cache.join("initramfs.made-of");
+        let initramfs = cache.join(format!("{name}.cpio"));
+        let stamp = cache.join(format!("{name}.made-of"));
         let made_of = tree.fingerprint()?;
         let fresh =
             std::fs::read_to_string(&stamp).is_ok_and(|old| old == made_of) && initramfs.exists();
@@ -78,10 +97,10 @@ struct Tree {
 }
 
 impl Tree {
-    fn of(root: &Path, version: &str) -> Result<Tree, GuestError> {
+    fn of(root: &Path, version: &str, programs: &[&str]) -> Result<Tree, GuestError> {
         let mut tree = Tree { files: BTreeMap::new(), order: Vec::new() };
         tree.files.insert("bin/busybox".into(), find("busybox")?);
-        for program in PROGRAMS {
+        for program in programs {
             let path = find(program)?;
             for library in libraries(&path)? {
                 tree.files.insert(library.trim_start_matches('/').into(), library.into());

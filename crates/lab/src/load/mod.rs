@@ -38,6 +38,7 @@ use vhost_user_driver::DriverError;
 
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
 pub use gaps::GapDistribution;
+pub(crate) use gaps::Gaps;
 pub use report::{Direction, Latency, Report, Shares};
 
 use crate::cpu::{self, Snapshot};
@@ -46,7 +47,6 @@ use direction_counters::DirectionCounters;
 pub(crate) use endpoint::Endpoint;
 use endpoint::{Role, Sender};
 use engine::{Engine, Outcome, Phases};
-use gaps::Gaps;
 use packet::{Ends, Shape};
 use receive::Receiver;
 pub(crate) use time::Clock;

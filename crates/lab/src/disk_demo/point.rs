@@ -1,0 +1,203 @@
+//! One measurement: requests of one kind on one disk.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::site::Site;
+use super::{DiskDemoError, DiskGuest};
+use crate::cpu::Snapshot;
+use crate::disk_load::{Operation, Order};
+use crate::load::Latency;
+use crate::statistics::digits;
+
+/// CPUs that others may take before a point is marked.
+const DISTURBED: f64 = 0.1;
+
+/// Requests of one kind.
+#[derive(Debug)]
+pub(super) struct Phase {
+    /// The name, for people.
+    pub(super) name: &'static str,
+    pub(super) operation: Operation,
+    pub(super) order: Order,
+    /// Bytes of a request.
+    pub(super) bytes: u32,
+    /// Requests under way in each queue.
+    pub(super) depth: u16,
+}
+
+const fn phase(
+    name: &'static str,
+    operation: Operation,
+    order: Order,
+    bytes: u32,
+    depth: u16,
+) -> Phase {
+    Phase { name, operation, order, bytes, depth }
+}
+
+/// All kinds, in their order.
+pub(super) const PHASES: [Phase; 4] = [
+    phase("serial writes of 128 KiB", Operation::Write, Order::Serial, 128 << 10, 8),
+    phase("serial reads of 128 KiB", Operation::Read, Order::Serial, 128 << 10, 8),
+    phase("random writes of 4 KiB", Operation::Write, Order::Random, 4 << 10, 32),
+    phase("random reads of 4 KiB", Operation::Read, Order::Random, 4 << 10, 32),
+];
+
+/// What the guest measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Figures {
+    /// Requests per second.
+    pub(super) iops: f64,
+    /// Megabytes (10^6) per second.
+    pub(super) megabytes: f64,
+    /// From submission to completion, as the guest sees it.
+    pub(super) latency: Latency,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Point {
+    /// Queues of the disk.
+    pub(super) queues: u16,
+    /// The name of the phase.
+    pub(super) requests: &'static str,
+    /// What the guest measured.
+    #[serde(flatten)]
+    pub(super) figures: Figures,
+    /// CPU time of the daemon for each request, in microseconds.
+    pub(super) cpu_us_per_request: f64,
+    /// Requests for each interrupt of the guest.
+    pub(super) requests_per_interrupt: f64,
+    /// CPUs that others took, or that a hypervisor below gave to others.
+    pub(super) others: f64,
+}
+
+/// Data that was written, read back and compared.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Verified {
+    /// Queues of the disk.
+    pub(super) queues: u16,
+    /// How much was compared.
+    pub(super) bytes: u64,
+}
+
+impl Point {
+    pub(super) fn disturbed(&self) -> bool {
+        self.others > DISTURBED
+    }
+}
+
+/// Has the guest send, and counts what the daemon does meanwhile.
+pub(super) fn measure(
+    site: &Site,
+    guest: &dyn DiskGuest,
+    queues: u16,
+    phase: &Phase,
+) -> Result<Point, DiskDemoError> {
+    let processes = [site.id(), guest.process()];
+    let (cpu, before) = (Snapshot::now(&processes), site.used(queues)?);
+    let figures = guest.measure(queues, phase)?;
+    let (shares, after) = (Snapshot::now(&processes).since(&cpu), site.used(queues)?);
+    if after.failed > 0 {
+        return Err(DiskDemoError::Failed(after.failed));
+    }
+    let requests = after.requests.saturating_sub(before.requests) as f64;
+    let interrupts = after.interrupts.saturating_sub(before.interrupts);
+    let used = after.cpu.saturating_sub(before.cpu);
+    Ok(Point {
+        queues,
+        requests: phase.name,
+        figures,
+        cpu_us_per_request: used.as_secs_f64() * 1e6 / requests.max(1.0),
+        requests_per_interrupt: requests / interrupts.max(1) as f64,
+        others: shares.others + shares.stolen,
+    })
+}
+
+/// The columns of a table.
+pub(super) const HEADS: [&str; 9] = [
+    "queues",
+    "requests",
+    "IOPS",
+    "MB/s",
+    "p50 us",
+    "p99 us",
+    "p99.9 us",
+    "daemon us per request",
+    "requests per interrupt",
+];
+
+/// A point's cells, in the order of [`HEADS`].
+pub(super) fn cells(point: &Point) -> [String; 9] {
+    let Figures { iops, megabytes, latency } = point.figures;
+    [
+        point.queues.to_string(),
+        point.requests.to_owned(),
+        format!("{iops:.0}{}", if point.disturbed() { "*" } else { "" }),
+        digits(megabytes),
+        digits(latency.p50),
+        digits(latency.p99),
+        digits(latency.p99_9),
+        digits(point.cpu_us_per_request),
+        digits(point.requests_per_interrupt),
+    ]
+}
+
+/// The remark below a table with marked points.
+pub(super) const REMARK: &str =
+    "* others took more than a tenth of a CPU meanwhile: the figure is too low";
+
+/// The points as text.
+pub(super) fn table(points: &[Point], verified: &[Verified]) -> String {
+    let mut rows = vec![HEADS.map(str::to_owned)];
+    rows.extend(points.iter().map(cells));
+    let width = |column: usize| {
+        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a string does not fail.
+            let _ = write!(text, "  {cell:>width$}");
+        }
+        text.push('\n');
+    }
+    if points.iter().any(Point::disturbed) {
+        let _ = writeln!(text, "  {REMARK}");
+    }
+    let bytes: u64 = verified.iter().map(|verified| verified.bytes).sum();
+    let _ = writeln!(
+        text,
+        "  written, read back and compared: {} MiB over {} disks",
+        bytes >> 20,
+        verified.len()
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_has_every_point_and_marks_disturbed_ones() {
+        let latency = Latency { p50: 80.0, p99: 200.0, p99_9: 900.0, ..Latency::default() };
+        let point = Point {
+            queues: 2,
+            requests: PHASES[3].name,
+            figures: Figures { iops: 51_234.4, megabytes: 209.86, latency },
+            cpu_us_per_request: 3.21,
+            requests_per_interrupt: 12.0,
+            others: 0.5,
+        };
+        let verified = [Verified { queues: 2, bytes: 64 << 20 }];
+        let text = table(std::slice::from_ref(&point), &verified);
+        for part in ["51234*", "210", "80.0", "3.21", "64 MiB over 1 disks", REMARK] {
+            assert!(text.contains(part), "{part} is missing in {text}");
+        }
+        assert!(!table(&[Point { others: 0.0, ..point }], &[]).contains('*'));
+    }
+}
