@@ -119,3 +119,62 @@ fn a_stock_guest_keeps_its_files() {
     assert!(error.contains("there is no /var/lib/xen/images/missing.raw"), "{error}");
     scene.dom0.must(&format!("rm {IMAGE}"), LIMIT).unwrap();
 }
+
+/// How often the daemon is killed; the environment (`RINGMAIN_KILLS`) can say more.
+const KILLS: u64 = 5;
+
+/// A writer of the guest, with a place of its own on the disk. Each write has a number, and is read
+/// back past the guest's cache before the next one.
+fn writer(number: u32) -> String {
+    let direct = "bs=64k count=1 status=none";
+    format!(
+        "n={number}; i=0; while ! [ -e /tmp/stop ]; do i=$((i + 1)); \
+         yes \"writer $n write $i\" | head -c 65536 >/tmp/new$n; \
+         dd if=/tmp/new$n of=/dev/xvdb seek=$n conv=notrunc oflag=direct {direct} && \
+         dd if=/dev/xvdb skip=$n iflag=direct {direct} | cmp - /tmp/new$n || exit 1; \
+         echo $i >/tmp/done$n; done"
+    )
+}
+
+/// The daemon is killed again and again while a stock guest writes: no write fails, and none of an
+/// old daemon lands on a newer one.
+#[test]
+#[ignore = "boots Xen"]
+fn writes_of_a_stock_guest_survive_daemons_that_are_killed() {
+    let kills = std::env::var("RINGMAIN_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let scene = Scene::new(DISKS);
+    let image = format!("mkdir -p /var/lib/xen/images && truncate -s {LENGTH}M {IMAGE}");
+    scene.dom0.must(&image, LIMIT).unwrap();
+    let spec = DomainSpec { disks: vec![disk("rw")], ..DomainSpec::new("writer") };
+    let guest = scene.dom0.create(&spec).unwrap();
+    guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", scene.log()));
+    let must = |command: &str| must(&scene, &guest, command);
+    must("until [ -b /dev/xvdb ]; do usleep 50000; done");
+    let writers: Vec<_> = (0..4).map(|number| guest.spawn(&writer(number)).unwrap()).collect();
+    for _ in 0..kills {
+        // Those of this daemon.
+        let writes = || report(&scene, &guest).map_or(0, |disk| disk.total.writes);
+        eventually("writes", || writes() > 8);
+        let disk = report(&scene, &guest).unwrap();
+        assert_eq!((disk.total.failed(), disk.violations), (0, 0), "{disk:#?}");
+        scene.kill();
+        scene.go_on();
+    }
+    must("touch /tmp/stop");
+    for writer in writers {
+        writer.wait(LIMIT).unwrap().succeeded("writer", "a writer").unwrap();
+    }
+    let disk = report(&scene, &guest).unwrap();
+    assert_eq!((disk.total.failed(), disk.violations), (0, 0), "{disk:#?}");
+    // What each wrote last is there, and in the image.
+    for number in 0..4 {
+        let last = format!(
+            "dd if=/dev/xvdb skip={number} bs=64k count=1 iflag=direct status=none | \
+             cmp - /tmp/new{number} && sha256sum </tmp/new{number}"
+        );
+        let sum = format!("dd if={IMAGE} skip={number} bs=64k count=1 status=none | sha256sum");
+        assert_eq!(must(&last), scene.dom0.must(&sum, LIMIT).unwrap());
+    }
+    guest.destroy().unwrap();
+    scene.dom0.must(&format!("rm {IMAGE}"), LIMIT).unwrap();
+}
