@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-disk demo-xen bench bench-embedded bench-instructions bench-isolation bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
+.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
 
 all: build
 
@@ -38,6 +38,11 @@ bench: ## Ringmain beside OVS-DPDK and a bare copy: medians, ratios, goals, and 
 	@scripts/deps build peers guests
 	$(CARGO) build --release --locked
 	$(LAB) bench $(ARGS)
+
+bench-disk: ## disks beside qemu-storage-daemon and fio: medians, ratios, goals, and their history
+	@scripts/deps build disks
+	$(CARGO) build --release --locked
+	$(LAB) bench-disk $(ARGS)
 
 bench-embedded: ## each switch of the embedded hypervisor, on against off
 	@scripts/deps build embedded

@@ -27,6 +27,8 @@ pub enum Command {
     DemoDisk(lab::disk_demo::Args),
     /// Compare Ringmain with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
+    /// Compare Ringmain's disks with those of qemu-storage-daemon: the same requests to both, in turn
+    BenchDisk(lab::bench::disk::Args),
     /// Compare each option of embedded ports, on and off in turn
     BenchEmbedded(lab::bench::embedded::Args),
     /// Compare Ringmain with the kernel's xen-netback, by instructions, with the same guests on a

@@ -1,7 +1,7 @@
 //! The demonstration of disks: a guest with three disks of one, two and four queues, random and
 //! serial reads and writes on each, a verification of the data, a table, and a report with plots.
 
-mod fio;
+pub(crate) mod fio;
 mod point;
 mod report;
 mod site;

@@ -31,7 +31,9 @@ mod tests {
     #[test]
     fn every_command_has_a_section() {
         let page = page().unwrap();
-        for name in ["load", "demo", "demo-disk", "bench", "run", "report", "model", "serve"] {
+        for name in
+            ["load", "demo", "demo-disk", "bench", "bench-disk", "run", "report", "model", "serve"]
+        {
             assert!(page.contains(&format!(".SS ringmain-lab {name}\n")), "{name}");
         }
         for section in ["EXAMPLES", "FILES", "ENVIRONMENT", "\"EXIT STATUS\""] {

@@ -66,3 +66,27 @@ fn disks_are_demonstrated() {
     assert_eq!(verified.len(), 3);
     assert!(dir.path().join("report.html").exists());
 }
+
+/// A short run of some points of disks, without the peer: figures are there, and the history.
+#[test]
+fn disks_are_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["bench-disk", "--alone", "--runs", "1", "--seconds", "0.1", "--size", "8"];
+    let said = common::lab()
+        .args(args)
+        .args(["--only", "file,file-write,queues,latency", "--memory"])
+        .arg(dir.path())
+        .arg("--out")
+        .arg(dir.path().join("out"))
+        .output()
+        .unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let table = String::from_utf8(said.stdout).unwrap();
+    assert!(dir.path().join("out/history.jsonl").exists(), "{table}");
+    let figures =
+        |title: &str| table.lines().find(|line| line.starts_with(title)).map(str::to_owned);
+    for title in ["4 KiB reads, QD 32", "4 KiB writes, QD 32", "4 queues", "4 KiB reads, QD 1"] {
+        let row = figures(title).unwrap_or_else(|| panic!("{title} is missing in {table}"));
+        assert!(!row.contains("failed"), "{table}");
+    }
+}

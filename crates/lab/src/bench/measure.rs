@@ -1,8 +1,8 @@
-//! Rounds of the generator's points: everybody who plays, one after the other, until enough rounds
+//! Rounds of the generators' points: everybody who plays, one after the other, until enough rounds
 //! can be compared.
 
 use super::peers::Peers;
-use super::point::{Kind, Unit};
+use super::point::{Kind, Point, Unit};
 use super::state::State;
 use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
@@ -13,6 +13,32 @@ use crate::progress::Progress;
 /// Most rounds for each that is wanted.
 const MOST_ROUNDS: u32 = 3;
 
+/// How rounds are made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Rounds that are wanted of each point.
+    pub(super) runs: u32,
+    /// CPUs of the generator and of the back-end's worker.
+    pub(super) cpus: [usize; 2],
+}
+
+/// One run of a back-end.
+pub(super) struct Played {
+    /// The figures, in the order of the point's units.
+    pub(super) figures: Vec<f64>,
+    /// Others took CPU meanwhile.
+    pub(super) disturbed: bool,
+}
+
+/// Those who play.
+pub(super) trait Players {
+    /// Who plays at a point, in order.
+    fn of(&self, point: &Point) -> Vec<Who>;
+
+    /// Has one of them play; what went wrong, in one line.
+    fn play(&self, who: Who, point: &Point) -> Result<Played, String>;
+}
+
 /// Measures rounds over all points, so that slow changes of the machine affect all alike. A point
 /// is finished when it has the wanted number of undisturbed rounds in one state of the machine, or
 /// after [`MOST_ROUNDS`] times as many rounds.
@@ -20,14 +46,14 @@ const MOST_ROUNDS: u32 = 3;
 /// # Errors
 /// When the user interrupts, or a CPU does not exist. The tallies have the rounds until then.
 pub(super) fn play(
-    args: &Args,
-    peers: &Peers,
+    plan: Plan,
+    players: &dyn Players,
     tallies: &mut [&mut Tally],
     progress: &Progress,
 ) -> Result<(), BenchError> {
-    for number in 0..args.runs * MOST_ROUNDS {
+    for number in 0..plan.runs * MOST_ROUNDS {
         let unfinished =
-            tallies.iter_mut().filter(|tally| tally.needs(args.runs, &peers.of(&tally.point)));
+            tallies.iter_mut().filter(|tally| tally.needs(plan.runs, &players.of(&tally.point)));
         let unfinished: Vec<_> = unfinished.collect();
         if unfinished.is_empty() {
             break;
@@ -35,7 +61,7 @@ pub(super) fn play(
         let stage = progress.stage(format!("round {}, {} points", number + 1, unfinished.len()));
         for tally in unfinished {
             stage.at(tally.point.title);
-            round(args, peers, number, tally)?;
+            round(plan, players, number, tally)?;
         }
         stage.done("");
     }
@@ -43,14 +69,19 @@ pub(super) fn play(
 }
 
 /// Measures round `number` of a point.
-fn round(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result<(), BenchError> {
-    let mut order = peers.of(&tally.point);
+fn round(
+    plan: Plan,
+    players: &dyn Players,
+    number: u32,
+    tally: &mut Tally,
+) -> Result<(), BenchError> {
+    let mut order = players.of(&tally.point);
     // The first back-end changes from round to round.
     if !number.is_multiple_of(2) {
         order.reverse();
     }
     for who in order {
-        let run = once(args, peers, (who, number), tally)?;
+        let run = once(plan, players, (who, number), tally)?;
         tally.runs.extend(run);
     }
     Ok(())
@@ -58,32 +89,50 @@ fn round(args: &Args, peers: &Peers, number: u32, tally: &mut Tally) -> Result<(
 
 /// One run, and what the machine was like. `None`: it failed.
 fn once(
-    args: &Args,
-    peers: &Peers,
+    plan: Plan,
+    players: &dyn Players,
     (who, round): (Who, u32),
     tally: &mut Tally,
 ) -> Result<Option<Run>, BenchError> {
     let look = || {
-        State::look([args.generator_cpu, args.worker_cpu])
+        State::look(plan.cpus)
             .map_err(|source| BenchError::Start { what: "look at the CPUs", source })
     };
     let state = look()?;
-    let report = peers.play(who, || carry(args, peers, who, tally.point.kind));
+    let played = players.play(who, &tally.point);
     // What was ended early is no figure.
     if interrupt::asked() {
         return Err(BenchError::Interrupted);
     }
-    let report = match report {
-        Ok(report) => report,
+    let Played { figures, disturbed } = match played {
+        Ok(played) => played,
         Err(what) => {
             tally.failures.push(format!("{who:?}: {what}"));
             return Ok(None);
         }
     };
-    let disturbed = report.disturbed || tally.point.follows_state() && !look()?.is_like(&state);
-    let figures =
-        tally.point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report)).collect();
+    let disturbed = disturbed || tally.point.follows_state() && !look()?.is_like(&state);
     Ok(Some(Run { who, round, figures, state, disturbed }))
+}
+
+/// The back-ends that carry frames.
+pub(super) struct Carriers<'a> {
+    /// The options of the comparison.
+    pub(super) args: &'a Args,
+    /// The back-ends.
+    pub(super) peers: &'a Peers,
+}
+
+impl Players for Carriers<'_> {
+    fn of(&self, point: &Point) -> Vec<Who> {
+        self.peers.of(point)
+    }
+
+    fn play(&self, who: Who, point: &Point) -> Result<Played, String> {
+        let report = self.peers.play(who, || carry(self.args, self.peers, who, point.kind))?;
+        let figures = point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report));
+        Ok(Played { figures: figures.collect(), disturbed: report.disturbed })
+    }
 }
 
 /// Has the generator play; what went wrong, in one line.

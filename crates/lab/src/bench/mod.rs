@@ -7,6 +7,7 @@
 //! Each comparison adds a line to a history, which is drawn.
 
 mod ceiling;
+pub mod disk;
 pub mod embedded;
 mod goal;
 mod guests;
@@ -46,6 +47,7 @@ use crate::plot::PlotError;
 use crate::program::Program;
 use crate::progress::Progress;
 use history::History;
+use measure::{Carriers, Plan};
 use peers::Peers;
 use point::Kind;
 use result::Comparison;
@@ -163,7 +165,7 @@ impl BenchError {
 /// part of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
     if args.history {
-        return draw(args);
+        return draw(&args.out);
     }
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
     let progress = Progress::new();
@@ -183,13 +185,11 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let comparison = Comparison {
         began,
         cpu: cpu_name(),
-        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
-            .unwrap_or_default()
-            .trim()
-            .into(),
+        kernel: kernel(),
         ringmain: env!("CARGO_PKG_VERSION"),
         commit: commit(),
         ovs_dpdk,
+        qemu_storage_daemon: None,
         runs: args.runs,
         seconds: args.seconds,
         rows: tallies.iter().flat_map(Tally::rows).collect(),
@@ -197,7 +197,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let file = write(&args.out, began, &comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
     History::append(&args.out, &comparison)?;
-    draw(args)
+    draw(&args.out)
 }
 
 /// Measures the generator's points. Returns the version of OVS-DPDK, if it was measured.
@@ -218,12 +218,13 @@ fn traffic(
     let peers = Peers::start(args)?;
     *ovs_dpdk = peers.ovs_version().map(Into::into);
     stage.done("");
-    measure::play(args, &peers, &mut played, progress)
+    let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
+    measure::play(plan, &Carriers { args, peers: &peers }, &mut played, progress)
 }
 
 /// Draws the history, and says where it is.
-fn draw(args: &Args) -> Result<(), BenchError> {
-    let page = History::read(&args.out)?.draw(&args.out)?;
+fn draw(out: &Path) -> Result<(), BenchError> {
+    let page = History::read(out)?.draw(out)?;
     println!("history: {}", page.display());
     Ok(())
 }
@@ -236,6 +237,11 @@ fn write(dir: &Path, began: u64, comparison: &impl Serialize) -> Result<PathBuf,
     let text = serde_json::to_string_pretty(comparison).map_err(|e| failed(e.into()))?;
     std::fs::write(&file, text + "\n").map_err(failed)?;
     Ok(file)
+}
+
+/// The version of the machine's kernel.
+fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().into()
 }
 
 /// The commit that is checked out where this runs, with a `+` if something was changed since;

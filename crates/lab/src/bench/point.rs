@@ -23,6 +23,12 @@ pub enum Unit {
     /// Percent of one CPU that the back-end used.
     #[serde(rename = "% CPU")]
     Cpu,
+    /// Thousand requests of a disk per second.
+    #[serde(rename = "kIOPS")]
+    Kiops,
+    /// 10^6 bytes of a disk per second.
+    #[serde(rename = "MB/s")]
+    Megabytes,
 }
 
 impl Unit {
@@ -34,15 +40,17 @@ impl Unit {
             Self::MicrosP50 => "us p50",
             Self::MicrosP99 => "us p99",
             Self::Cpu => "% CPU",
+            Self::Kiops => "kIOPS",
+            Self::Megabytes => "MB/s",
         }
     }
 
     /// Whether more is better.
     pub fn is_rate(self) -> bool {
-        matches!(self, Self::Mpps | Self::Gbps)
+        matches!(self, Self::Mpps | Self::Gbps | Self::Kiops | Self::Megabytes)
     }
 
-    /// The figure in a report, over all directions.
+    /// The figure in a report of frames, over all directions; none of disks' is in it.
     pub fn of(self, report: &Report) -> f64 {
         let worst = |pick: fn(&crate::load::Latency) -> f64| {
             report.directions.iter().map(|d| pick(&d.latency)).fold(0.0, f64::max)
@@ -53,6 +61,7 @@ impl Unit {
             Self::MicrosP50 => worst(|l| l.p50),
             Self::MicrosP99 => worst(|l| l.p99),
             Self::Cpu => report.cpu.backend.unwrap_or(f64::NAN),
+            Self::Kiops | Self::Megabytes => f64::NAN,
         }
     }
 }
@@ -76,6 +85,15 @@ pub enum Kind {
     Workers,
     /// TCP between two stock guests, over the daemon and over a bridge.
     Guests,
+    /// Requests of a disk.
+    Disk {
+        /// Which.
+        requests: &'static str,
+        /// Whom Ringmain is compared with.
+        peer: &'static str,
+        /// Whether the back-end sleeps most of the time.
+        sleeps: bool,
+    },
 }
 
 /// One point.
@@ -92,10 +110,10 @@ pub struct Point {
 }
 
 impl Point {
-    /// The generator's options, where it plays.
+    /// What the generator sends, where it plays.
     pub fn options(&self) -> &'static str {
         match self.kind {
-            Kind::Traffic { options, .. } => options,
+            Kind::Traffic { options, .. } | Kind::Disk { requests: options, .. } => options,
             Kind::Workers | Kind::Guests => "",
         }
     }
@@ -104,7 +122,10 @@ impl Point {
     /// back-end sleeps most of the time: going to sleep and waking up take as long as a hundred
     /// cache lines.
     pub fn follows_state(&self) -> bool {
-        !matches!(self.kind, Kind::Traffic { at_least_ms: 1.., .. })
+        !matches!(
+            self.kind,
+            Kind::Traffic { at_least_ms: 1.., .. } | Kind::Disk { sleeps: true, .. }
+        )
     }
 
     /// The name of the peer in tables.
@@ -113,6 +134,7 @@ impl Point {
             Kind::Traffic { .. } => OVS,
             Kind::Workers => "one worker",
             Kind::Guests => "TAP + bridge",
+            Kind::Disk { peer, .. } => peer,
         }
     }
 }

@@ -23,6 +23,9 @@ pub struct Comparison {
     pub commit: Option<String>,
     /// Version of OVS-DPDK, if it was measured.
     pub ovs_dpdk: Option<String>,
+    /// Version of qemu-storage-daemon, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qemu_storage_daemon: Option<String>,
     /// Runs of each point and peer.
     pub runs: u32,
     /// Seconds measured in each.
@@ -35,31 +38,32 @@ impl Comparison {
     /// For people.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        let heads = ["Ringmain", "peer", "ratio", "bare copy", "ratio", "goal"];
-        let [ours, peer, ratio, ceiling, of_ceiling, goal] = heads;
-        let _ = writeln!(
-            text,
-            "{:<27} {:>6}  {ours:>18}  {peer:>18}  {ratio:>16}  {ceiling:>18}  {of_ceiling:>16}  {goal:>7}",
-            "median (range)", ""
-        );
+        let ceiling = self.rows.iter().any(|row| row.ceiling.is_some());
+        let [first, unit, ours, peer, ratio, bare, of_bare, goal] =
+            ["median (range)", "", "Ringmain", "peer", "ratio", "bare copy", "ratio", "goal"];
+        let _ = write!(text, "{first:<27} {unit:>6}  {ours:>18}  {peer:>18}  {ratio:>16}");
+        if ceiling {
+            let _ = write!(text, "  {bare:>18}  {of_bare:>16}");
+        }
+        let _ = writeln!(text, "  {goal:>7}");
         for row in &self.rows {
-            let _ = writeln!(text, "{}", line(row));
+            let _ = writeln!(text, "{}", line(row, ceiling));
         }
         for row in &self.rows {
             for failure in &row.failures {
                 let _ = writeln!(text, "{}: {failure}", row.title);
             }
         }
-        let mut peers: Vec<&str> = Vec::new();
+        let usual = self.rows.first().and_then(|row| row.peer.as_ref());
+        let usual = usual.map_or(OVS, |peer| peer.name);
+        let mut peers: Vec<&str> = vec![usual];
         for row in &self.rows {
-            let Some(peer) =
-                row.peer.as_ref().filter(|peer| peer.name != OVS && !peers.contains(&peer.name))
-            else {
+            let Some(peer) = row.peer.as_ref().filter(|peer| !peers.contains(&peer.name)) else {
                 continue;
             };
             let _ = writeln!(
                 text,
-                "The peer of \"{}\" is {}, of the rest {OVS}.",
+                "The peer of \"{}\" is {}, of the rest {usual}.",
                 row.title, peer.name
             );
             peers.push(peer.name);
@@ -68,8 +72,9 @@ impl Comparison {
     }
 }
 
-/// One row, without the end of its line.
-fn line(row: &Row) -> String {
+/// One row, without the end of its line; with the columns of the bare copy if somebody was compared
+/// with that.
+fn line(row: &Row, ceiling: bool) -> String {
     let show = |beside: &Option<Beside>, of: fn(&Beside) -> &Series| {
         beside.as_ref().map_or("-".into(), |beside| match of(beside).runs.is_empty() {
             true => "-".into(),
@@ -86,16 +91,21 @@ fn line(row: &Row) -> String {
         0 => String::new(),
         n => format!("  ({n} disturbed)"),
     };
-    let text = format!(
-        "{:<27} {:>6}  {:>18}  {:>18}  {:>16}  {:>18}  {:>16}  {goal:>7}  {mark:<7}{disturbed}",
+    let mut text = format!(
+        "{:<27} {:>6}  {:>18}  {:>18}  {:>16}",
         row.title,
         row.unit.name(),
         row.ringmain.show(),
         show(&row.peer, |beside| &beside.series),
         show(&row.peer, |beside| &beside.ratio),
-        show(&row.ceiling, |beside| &beside.series),
-        show(&row.ceiling, |beside| &beside.ratio),
     );
+    if ceiling {
+        let figure = show(&row.ceiling, |beside| &beside.series);
+        let ratio = show(&row.ceiling, |beside| &beside.ratio);
+        // Writing to a string does not fail.
+        let _ = write!(text, "  {figure:>18}  {ratio:>16}");
+    }
+    let _ = write!(text, "  {goal:>7}  {mark:<7}{disturbed}");
     text.trim_end().to_owned()
 }
 
@@ -136,7 +146,7 @@ mod tests {
             repeated: 0,
             failures: Vec::new(),
         };
-        let text = line(&row);
+        let text = line(&row, false);
         for part in [
             "64 B",
             "Mpps",
@@ -147,6 +157,6 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }
-        assert!(line(&Row { reached: Some(false), ..row }).contains("MISSED"));
+        assert!(line(&Row { reached: Some(false), ..row }, true).contains("MISSED"));
     }
 }

@@ -66,7 +66,7 @@ fn part(length: u64, queues: u16) -> u64 {
 }
 
 /// What fio measured.
-pub(super) fn figures(said: &str, operation: Operation) -> Result<Figures, DiskDemoError> {
+pub(crate) fn figures(said: &str, operation: Operation) -> Result<Figures, DiskDemoError> {
     let failed = || DiskDemoError::Fio(said.chars().take(500).collect());
     let job = job(said).ok_or_else(failed)?;
     let direction = &job[match operation {

@@ -47,13 +47,13 @@ pub(super) const PHASES: [Phase; 4] = [
 
 /// What the guest measured.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Figures {
+pub(crate) struct Figures {
     /// Requests per second.
-    pub(super) iops: f64,
+    pub(crate) iops: f64,
     /// Megabytes (10^6) per second.
-    pub(super) megabytes: f64,
+    pub(crate) megabytes: f64,
     /// From submission to completion, as the guest sees it.
-    pub(super) latency: Latency,
+    pub(crate) latency: Latency,
 }
 
 /// One measurement.

@@ -1,0 +1,128 @@
+//! Ringmain's disks beside qemu-storage-daemon's: the same driver on both, in turn, in one
+//! invocation.
+//!
+//! Each run starts its back-end anew, with its worker on a CPU of its own, and the driver on another
+//! CPU. Both serve the same image, one after the other. Ratios are taken round by round, as for
+//! network ports.
+
+mod backend;
+mod fio;
+mod image;
+mod point;
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::builder::PossibleValuesParser;
+
+use super::history::History;
+use super::measure::{self, Plan};
+use super::result::Comparison;
+use super::tally::Tally;
+use super::{BenchError, commit, draw, kernel, write};
+use crate::cpu::cpu_name;
+use crate::folders::folder;
+use crate::interrupt;
+use crate::program::Program;
+use crate::progress::Progress;
+use backend::Backends;
+
+/// Options of the comparison.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Runs of each point and each back-end, undisturbed if possible
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+
+    /// Seconds measured in each run
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub seconds: f64,
+
+    /// Only these points [default: all]
+    #[arg(long, value_name = "POINT,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(point::names()))]
+    pub only: Vec<String>,
+
+    /// Measure Ringmain only: no qemu-storage-daemon, no fio
+    #[arg(long)]
+    pub alone: bool,
+
+    /// Measure nothing: draw the history of earlier runs anew
+    #[arg(long)]
+    pub history: bool,
+
+    /// Size of the images in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    pub size: u32,
+
+    /// Folder for the image in memory
+    #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
+    pub memory: PathBuf,
+
+    /// Folder for the image on a drive [default: that for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub drive: Option<PathBuf>,
+
+    /// CPU of the back-end's one worker
+    #[arg(long, value_name = "CPU", default_value_t = 1)]
+    pub worker_cpu: usize,
+
+    /// CPU of the driver, and of a second worker
+    #[arg(long, value_name = "CPU", default_value_t = 0)]
+    pub generator_cpu: usize,
+
+    /// Percent of one CPU that others may take before a run counts as disturbed
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    pub disturbed_above: f64,
+
+    /// Folder for the results
+    #[arg(long, value_name = "DIR", default_value = "CLONE/out/bench-disk", value_parser = folder)]
+    pub out: PathBuf,
+
+    /// The program that is measured.
+    #[command(flatten)]
+    pub program: Program,
+}
+
+/// Compares. The table goes to standard output, results and history to `args.out`, progress to
+/// standard error.
+///
+/// # Errors
+/// When something is missing or cannot be written, or the user interrupts. Single runs that fail
+/// are part of the result.
+pub fn run(args: &Args) -> Result<(), BenchError> {
+    if args.history {
+        return draw(&args.out);
+    }
+    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    let progress = Progress::new();
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let mut tallies: Vec<Tally> =
+        point::select(&args.only).map(|disk| Tally::new(disk.point)).collect();
+    let stage = progress.stage("making images");
+    let backends = Backends::prepare(args)?;
+    stage.done("");
+    let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
+    let mut played: Vec<&mut Tally> = tallies.iter_mut().collect();
+    match measure::play(plan, &backends, &mut played, &progress) {
+        // What was measured before the interrupt is kept.
+        Err(error)
+            if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) => {}
+        ended => ended?,
+    }
+    let comparison = Comparison {
+        began,
+        cpu: cpu_name(),
+        kernel: kernel(),
+        ringmain: env!("CARGO_PKG_VERSION"),
+        commit: commit(),
+        ovs_dpdk: None,
+        qemu_storage_daemon: backends.version(),
+        runs: args.runs,
+        seconds: args.seconds,
+        rows: tallies.iter().flat_map(Tally::rows).collect(),
+    };
+    let file = write(&args.out, began, &comparison)?;
+    println!("\n{}\nresults: {}", comparison.table(), file.display());
+    History::append(&args.out, &comparison)?;
+    draw(&args.out)
+}
