@@ -223,9 +223,9 @@ impl Ports {
         }
     }
 
-    /// The descriptions of the ports that could not be started, and what restricts each. Starting a port may block, so the
-    /// caller starts each of them ([`backend::start`]) while the ports are not locked, and passes
-    /// the outcome to [`Ports::started`].
+    /// The descriptions of the ports that could not be started, and what restricts each. Starting a
+    /// port may block, so the caller starts each of them ([`backend::start`]) while the ports are
+    /// not locked, and passes the outcome to [`Ports::started`].
     pub fn not_in_service(&self) -> Vec<(Arc<PortSpec>, RestrictionsTemplate)> {
         let missing = self.ports.values().filter(|port| port.backend.is_err());
         let restrictions = |port: &Port| self.budgets.template(&port.spec.settings);

@@ -250,9 +250,15 @@ impl DaemonState {
             let queues = self.fabric.counters(subject.port);
             self.profiler.port(subject, &queues, since)
         };
-        self.await_guests(number);
+        // Read before guests are waited for, so that all counts belong to the same time.
         let subjects = self.lock().subjects(number);
         let mut ports: Vec<_> = subjects.into_iter().map(report).collect();
+        self.await_guests(number);
+        for subject in self.lock().subjects(number) {
+            if let Some(port) = ports.iter_mut().find(|port| port.name == subject.name) {
+                port.guest = subject.guest;
+            }
+        }
         ports.sort_by(|a, b| natural::compare(&a.name, &b.name));
         Reply::Profile(Box::new(Profile { duration_ns, workers, ports }))
     }
