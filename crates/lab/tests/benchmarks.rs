@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value as Json;
 
@@ -10,6 +11,7 @@ use serde_json::Value as Json;
 /// follows from them.
 #[test]
 fn options_are_compared() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let args = ["bench-embedded", "--runs", "1", "--seconds", "0.1", "--without-iperf", "--only"];
     let said = common::lab()
@@ -43,10 +45,17 @@ fn options_are_compared() {
     assert_eq!(verdicts, ["interrupts-6", "align"]);
 }
 
+/// Measurements disturb each other, and those that are disturbed are repeated: one at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Short phases on small disks, with a thread as the guest: all figures are there, and all data was
 /// compared.
 #[test]
 fn disks_are_demonstrated() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let args = ["demo-disk", "--guests", "embedded", "--seconds", "0.1", "--size", "8"];
     let said = common::lab().args(args).arg("--out").arg(dir.path()).output().unwrap();
@@ -70,6 +79,7 @@ fn disks_are_demonstrated() {
 /// A short run of some points of disks, without the peer: figures are there, and the history.
 #[test]
 fn disks_are_measured() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let args = ["bench-disk", "--alone", "--runs", "1", "--seconds", "0.1", "--size", "8"];
     let said = common::lab()

@@ -51,7 +51,7 @@ fn new_pages_of_a_sparse_file_are_charged_and_end_at_the_limit() {
     let (other, other_fd) = (limit(2 * STEP * PAGE), file());
     assert_eq!(map(&other, &other_fd).violation(), None);
     drop((memory, fd));
-    account.begin_session();
+    settles_at(&account, 0);
     assert_eq!((map(&account, &file()).violation(), account.allocated()), (None, 0));
 }
 
@@ -66,8 +66,7 @@ fn what_a_former_session_has_mapped_counts() {
     touch(&own, 0, STEP);
     assert_eq!(account.allocated(), 3 * STEP * PAGE);
     drop((memory, fd));
-    account.begin_session();
-    assert_eq!(account.allocated(), STEP * PAGE);
+    settles_at(&account, STEP * PAGE);
 }
 
 #[test]
@@ -184,6 +183,22 @@ fn a_limit_that_is_lowered_holds_from_then_on() {
     assert_eq!(memory.violation(), Some(Violation::MemoryLimit { limit: PAGE }));
 }
 
+/// Begins sessions until this much is charged. A file that was dropped lives on for a moment where
+/// another test starts a process, which has a copy of each descriptor at first.
+#[track_caller]
+fn settles_at(account: &MemoryAccount, bytes: u64) {
+    let start = std::time::Instant::now();
+    loop {
+        account.begin_session();
+        let allocated = account.allocated();
+        if allocated == bytes {
+            return;
+        }
+        assert!(start.elapsed().as_secs() < 60, "{allocated} bytes are charged, not {bytes}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
 /// Has `pages` of a new file charged in a session of its own.
 fn session(account: &Arc<MemoryAccount>, pages: u64) -> Result<OwnedFd, MapError> {
     account.begin_session();
@@ -200,7 +215,7 @@ fn a_peer_that_brings_a_new_file_with_each_session_and_keeps_the_former_is_refus
     let refused = session(&account, STEP).unwrap_err();
     assert!(matches!(refused, MapError::Limit(_)), "{refused}");
     kept.pop();
-    assert_eq!(kept.len(), 2);
+    settles_at(&account, 2 * STEP * PAGE);
     session(&account, STEP).unwrap();
 }
 
@@ -209,9 +224,8 @@ fn a_guest_that_starts_again_and_again_with_new_memory_is_not_refused() {
     let account = limit(2 * STEP * PAGE);
     for _ in 0..2 * REMEMBERED {
         drop(session(&account, 2 * STEP).unwrap());
+        settles_at(&account, 0);
     }
-    account.begin_session();
-    assert_eq!(account.allocated(), 0);
 }
 
 #[test]
@@ -236,8 +250,7 @@ fn a_file_is_kept_by_a_mapping_and_by_a_descriptor_that_can_only_name_it() {
         account.begin_session();
         assert_eq!(account.allocated(), STEP * PAGE);
         drop(kept);
-        account.begin_session();
-        assert_eq!(account.allocated(), 0);
+        settles_at(&account, 0);
     }
 }
 
@@ -271,8 +284,7 @@ fn a_file_that_is_made_for_the_peer_counts_until_the_peer_drops_it() {
     let more = file();
     assert!(account.charge(&more, 2 * PAGE).is_err());
     drop((fd, more));
-    account.begin_session();
-    assert_eq!(account.allocated(), 0);
+    settles_at(&account, 0);
 }
 
 /// Several names can lead to such a file, so its watch would prove nothing.
