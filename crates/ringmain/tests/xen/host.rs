@@ -79,11 +79,20 @@ impl Scene {
     /// The same, with two guests that boot with a vif each: new ones, in the place of those that
     /// were there. They serve the tests that come later, too.
     pub fn with_new_guests() -> Scene {
-        let mut scene = Scene::new("");
+        Scene::new("").replace_guests(&[VIF])
+    }
+
+    /// The same with two new guests without vifs.
+    pub fn with_bare_guests() -> Scene {
+        Scene::new("").replace_guests(&[])
+    }
+
+    fn replace_guests(self, vifs: &[&str]) -> Scene {
+        let mut scene = self;
         for guest in scene.guests.take().into_iter().flatten() {
             guest.destroy().unwrap();
         }
-        scene.guests = OnceCell::from(Host::boot_guests(&scene.dom0, &[VIF]));
+        scene.guests = OnceCell::from(Host::boot_guests(&scene.dom0, vifs));
         scene
     }
 

@@ -5,6 +5,7 @@ use super::pair::many_streams;
 use super::traffic::{LIMIT, address, eventually, listens, ping};
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Pings that must not arrive.
 fn unreachable(from: &Domain, address: &str) {
@@ -84,12 +85,14 @@ fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
 fn a_rate_is_that_of_the_whole_vif() {
     // 4 Mbit/s is much less than what guests do here even on a busy machine.
     const RATE: f64 = 500_000.0;
-    let scene = Scene::new("");
+    // In guests that had served other tests, iperf ended twice before it had sent anything.
+    let scene = Scene::with_bare_guests();
     let [a, b] = scene.plugged([" rate=500KB/s", ""]);
     ping(a, &address(1));
     let server = b.spawn("iperf -s").unwrap();
     listens(b, "netstat -ltn", 5001);
-    let streams = a.spawn(&format!("iperf -c {} -P 16 -t 1000", address(1))).unwrap();
+    let client = format!("iperf -c {} -P 16 -t 1000", address(1));
+    let streams = a.spawn(&format!("until {client} >/tmp/client 2>&1; do sleep 1; done")).unwrap();
     // What has left, and when, in seconds of dom0.
     let look = || {
         let uptime = scene.dom0.must("cut -d' ' -f1 /proc/uptime", LIMIT).unwrap();
@@ -100,7 +103,12 @@ fn a_rate_is_that_of_the_whole_vif() {
     let busy = |port: &control::api::PortReport| {
         port.queues.iter().filter(|queue| queue.counts.tx_bytes > 20_000).count() >= 2
     };
-    eventually("two busy queues", || busy(&look().0));
+    let begin = || eventually("two busy queues", || busy(&look().0));
+    if let Err(failure) = catch_unwind(AssertUnwindSafe(begin)) {
+        let said = a.run("cat /tmp/client; free; ps; dmesg | tail", LIMIT).unwrap();
+        eprintln!("the client said: {}", said.text);
+        resume_unwind(failure);
+    }
     let (before, began) = look();
     eventually("a few seconds", || look().1 > began + 4.0);
     let (after, ended) = look();
@@ -108,6 +116,7 @@ fn a_rate_is_that_of_the_whole_vif() {
     // A limit for each queue would let at least twice the rate through.
     assert!(sent > RATE / 20.0 && sent < RATE * 1.6, "{sent:.0} bytes a second");
     streams.stop(LIMIT).unwrap();
+    a.must("rm /tmp/client", LIMIT).unwrap();
     server.stop(LIMIT).unwrap();
 
     // The other direction has no limit.
