@@ -239,7 +239,7 @@ impl Slot {
                 return None;
             }
             if self.receive_debt.is_due() {
-                run.i += self.pay_off(&run.burst.frames()[run.i..run.end]);
+                run.i += self.pay_off(&run.burst.frames()[run.i..run.end], run.now);
                 continue;
             }
             let outcome = match self.passthrough(&run) {

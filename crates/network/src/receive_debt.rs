@@ -6,11 +6,16 @@
 //! a worker that others share, and paid for by whoever sends. What goes beyond the cost of the
 //! frames themselves, and beyond the pieces that drivers with small or chained buffers need
 //! ([`PIECES`], [`PIECE_BYTES`]), is therefore a debt of the receiver. A receiver in debt gets no
-//! frames: each one that is dropped pays off what it would have cost. The debt is the port's: a
-//! queue that goes and comes still has it.
+//! frames: each one that is dropped pays off what it would have cost. Time pays off the debt, too,
+//! from the first dropped frame on, at 1/[`SHARE`] of a worker: a receiver to which few frames are
+//! sent would otherwise be cut off for hours by one long delay, which the machine may have caused.
+//! The debt is the port's: a queue that goes and comes still has it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use runtime::pipeline::COST_PER_NS;
 
 use crate::burst::{BURST, Frame};
 use crate::cost::{PIECE, cost};
@@ -25,24 +30,52 @@ const PIECE_BYTES: u64 = 64;
 /// chain as it may be.
 const PIECES: u64 = 32;
 
+/// A port may cost 1/`SHARE` of a worker's time beyond what its frames cost.
+const SHARE: u64 = 50;
+
 /// Cost that a port has to pay off.
-#[derive(Debug, Default)]
-pub struct Debt(AtomicU64);
+#[derive(Debug)]
+pub struct Debt {
+    cost: AtomicU64,
+    /// Until when time has paid, in nanoseconds since `start`; 0 before the first dropped frame.
+    paid_until: AtomicU64,
+    start: Instant,
+}
+
+impl Default for Debt {
+    fn default() -> Self {
+        Debt { cost: AtomicU64::new(0), paid_until: AtomicU64::new(0), start: Instant::now() }
+    }
+}
 
 impl Debt {
     fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.cost.load(Ordering::Relaxed)
     }
 
     fn add(&self, cost: u64) {
         if cost > 0 {
-            self.0.fetch_add(cost, Ordering::Relaxed);
+            self.cost.fetch_add(cost, Ordering::Relaxed);
         }
     }
 
+    /// Pays off so much. The time that pays for the next debt begins anew.
     fn pay(&self, cost: u64) {
         let less = |debt: u64| Some(debt.saturating_sub(cost));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let before = self.cost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        if before.is_ok_and(|debt| debt <= cost) {
+            self.paid_until.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Pays off what the time since the last call is worth.
+    fn pay_by_time(&self, now: Instant) {
+        let passed = now.saturating_duration_since(self.start).as_nanos();
+        let until = u64::try_from(passed).unwrap_or(u64::MAX).max(1);
+        let since = self.paid_until.swap(until, Ordering::Relaxed);
+        if since > 0 {
+            self.pay(until.saturating_sub(since).saturating_mul(COST_PER_NS) / SHARE);
+        }
     }
 }
 
@@ -85,8 +118,9 @@ impl ReceiveDebt {
         self.debt.add(cost);
     }
 
-    /// Pays off by dropping frames. Returns how many.
-    pub fn pay_off(&mut self, frames: &[Frame]) -> usize {
+    /// Pays off by the time that has passed at `now`, and then by dropping frames. Returns how many.
+    pub fn pay_off(&mut self, frames: &[Frame], now: Instant) -> usize {
+        self.debt.pay_by_time(now);
         let mut dropped = 0;
         while self.is_due()
             && let Some(frame) = frames.get(dropped)
@@ -100,6 +134,8 @@ impl ReceiveDebt {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn frames(count: usize, len: u32) -> Vec<Frame> {
@@ -132,12 +168,13 @@ mod tests {
         received(&counters, 1, 64);
         debt.charge(144, &counters);
         assert!(debt.is_due());
-        let dropped = debt.pay_off(&frames(64, 64)) as u64;
+        let now = Instant::now();
+        let dropped = debt.pay_off(&frames(64, 64), now) as u64;
         // 33 of the pieces are free.
         let (own, rest) = (cost(1, 64), 111 * PIECE - cost(1, 64));
         assert_eq!(dropped, rest.div_ceil(own));
         assert!(!debt.is_due());
-        assert_eq!(debt.pay_off(&frames(64, 64)), 0);
+        assert_eq!(debt.pay_off(&frames(64, 64), now), 0);
     }
 
     #[test]
@@ -146,8 +183,27 @@ mod tests {
         received(&counters, 64, 1514);
         debt.charge(64 * 95, &counters);
         // Four frames and more for each that was received.
-        let dropped = debt.pay_off(&frames(10_000, 1514)) as u64;
+        let dropped = debt.pay_off(&frames(10_000, 1514), Instant::now()) as u64;
         assert!((4 * 64..6 * 64).contains(&dropped), "{dropped} dropped");
+    }
+
+    #[test]
+    fn time_pays_off_what_no_frames_do() {
+        let mut debt = ReceiveDebt::default();
+        // A millisecond of a worker's time, as frames pay for it: thousands of short ones.
+        let millisecond = Duration::from_millis(1);
+        debt.add(COST_PER_NS * millisecond.as_nanos() as u64);
+        let start = Instant::now() + 1000 * millisecond;
+        let time = millisecond * SHARE as u32;
+        assert_eq!(debt.pay_off(&frames(1, 64), start), 1, "time before the first does not pay");
+        assert_eq!(debt.pay_off(&frames(1, 64), start + time / 2), 1);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + time), 0);
+        assert!(!debt.is_due());
+        // The next debt is not paid by the time before it.
+        debt.add(COST_PER_NS * millisecond.as_nanos() as u64);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + 10 * time), 1);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + 10 * time), 1);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + 11 * time), 0);
     }
 
     #[test]

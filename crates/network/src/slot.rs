@@ -207,8 +207,8 @@ impl Slot {
 
     /// Drops frames while the receiver is in debt. Returns how many.
     #[cold]
-    pub(crate) fn pay_off(&mut self, frames: &[Frame]) -> usize {
-        let dropped = self.receive_debt.pay_off(frames);
+    pub(crate) fn pay_off(&mut self, frames: &[Frame], now: Instant) -> usize {
+        let dropped = self.receive_debt.pay_off(frames, now);
         self.on.counters.lose(DropReason::RxCostly, dropped as u64);
         dropped
     }
@@ -297,11 +297,13 @@ impl Slot {
         }
     }
 
+    /// The port's share of sending pays, and its account of slow interrupts, which ends the session
+    /// of a port that has too many. Frames to the port are not dropped for it: a single interrupt
+    /// also takes long when the host gives the CPU to others meanwhile.
     #[cold]
     fn charge_slow_signals(&mut self, nanoseconds: u64, now: Instant) {
         let cost = nanoseconds.saturating_mul(COST_PER_NS);
         self.sending.debt = self.sending.debt.saturating_add(cost);
-        self.receive_debt.add(cost);
         self.on.counters.slow_interrupts.add(1);
         if !self.on.accounts.slow_signals.allows(Duration::from_nanos(nanoseconds), now) {
             self.fail(Violation::SlowInterrupt.into());
