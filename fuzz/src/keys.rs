@@ -109,7 +109,7 @@ pub fn run(data: &[u8]) {
     if let Some(rate) = rate::parse(&text) {
         assert!(rate.per_second > 0 && rate.burst > 0);
         let (bucket, now) = (TokenBucket::new(Unit::Bytes, rate), std::time::Instant::now());
-        assert!(bucket.take(now, u64::MAX) && bucket.ready_at(now, u64::MAX) > now);
+        assert!(bucket.take(now, u64::MAX) && bucket.reserve(now, u64::MAX) > now);
         bucket.give_back(u64::MAX);
     }
 }

@@ -122,12 +122,6 @@ impl TokenBucket {
         let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back);
     }
 
-    /// The time at which `units` can be taken, if nothing else is taken before.
-    pub fn ready_at(&self, now: Instant, units: u64) -> Instant {
-        let paid = self.paid.load(Ordering::Relaxed);
-        self.due(self.at(now), paid, ticks(units, self.rate.per_second))
-    }
-
     /// When something of this cost may go that follows what was paid for so far, not sooner than
     /// the least wait from `now` on.
     fn due(&self, now: u64, paid: u64, cost: u64) -> Instant {
@@ -159,6 +153,12 @@ fn ticks(units: u64, per_second: u64) -> u64 {
 mod tests {
     use super::*;
 
+    /// The time at which `units` can be taken, if nothing else is taken before.
+    fn ready_at(bucket: &TokenBucket, now: Instant, units: u64) -> Instant {
+        let paid = bucket.paid.load(Ordering::Relaxed);
+        bucket.due(bucket.at(now), paid, ticks(units, bucket.rate.per_second))
+    }
+
     fn bucket(per_second: u64, burst: u64) -> TokenBucket {
         TokenBucket::new(Unit::Bytes, Rate { per_second, burst })
     }
@@ -171,7 +171,7 @@ mod tests {
             if bucket.take(now, len) {
                 bytes += len;
             } else {
-                let until = bucket.ready_at(now, len);
+                let until = ready_at(bucket, now, len);
                 assert!(until > now);
                 now = until;
             }
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(bucket.room(now + Duration::from_millis(1900)), 0);
         assert_eq!(bucket.room(now + Duration::from_millis(1950)), 50);
         assert_eq!(bucket.room(now + Duration::from_secs(2)), u64::MAX);
-        assert_eq!(bucket.ready_at(now, 2000), now + Duration::from_secs(2));
+        assert_eq!(ready_at(&bucket, now, 2000), now + Duration::from_secs(2));
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(bucket.room(now), 40);
         bucket.overdraw(now, 2000);
         assert_eq!(bucket.room(now), 0);
-        assert_eq!(bucket.ready_at(now, 1), now + Duration::from_millis(1961));
+        assert_eq!(ready_at(&bucket, now, 1), now + Duration::from_millis(1961));
         assert!(!bucket.take(now + Duration::from_millis(1960), 1));
         assert!(bucket.take(now + Duration::from_millis(1961), 1));
     }
@@ -266,7 +266,7 @@ mod tests {
             while now < end {
                 match bucket.take(now, 1000) {
                     true => bytes += 1000,
-                    false => now = bucket.ready_at(now, 1000),
+                    false => now = ready_at(&bucket, now, 1000),
                 }
             }
             bytes
