@@ -45,7 +45,7 @@ impl Acceptor {
     ///
     /// # Errors
     /// When descriptors or threads are missing.
-    pub fn start(listener: OwnedFd, connections: impl Connections) -> io::Result<Acceptor> {
+    pub fn start<C: Connections>(listener: OwnedFd, connections: C) -> io::Result<Acceptor> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let work = AcceptorWork {
             listener,
@@ -53,7 +53,7 @@ impl Acceptor {
             served: Arc::new(connections),
             open: Vec::new(),
         };
-        let thread = thread_of(&work).spawn(move || work.run())?;
+        let thread = Builder::new().name(C::THREADS[0].into()).spawn(move || work.run())?;
         Ok(Acceptor { stop, thread: Some(thread) })
     }
 }
@@ -66,10 +66,6 @@ impl Drop for Acceptor {
             let _ = thread.join();
         }
     }
-}
-
-fn thread_of<C: Connections>(_: &AcceptorWork<C>) -> Builder {
-    Builder::new().name(C::THREADS[0].into())
 }
 
 struct AcceptorWork<C> {
