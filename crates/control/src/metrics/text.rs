@@ -1,6 +1,7 @@
 //! The text format of Prometheus, version 0.0.4: all samples of a family together, after its help
 //! and its type.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::families::{DAEMON, DISK, DISK_QUEUE, POLLING, PORT, QUEUE, SPECIAL, WORKER};
@@ -58,17 +59,11 @@ impl Page {
         self.families(PORT, || ports().map(|it| (labels(&[("port", &it.name)]), it)));
         self.families(QUEUE, || {
             ports().flat_map(|port| {
-                port.queues.iter().map(|it| {
-                    (labels(&[("port", &port.name), ("queue", &it.index.to_string())]), &it.counts)
-                })
+                let queues = port.queues.iter();
+                queues.map(|it| (queue("port", &port.name, it.index.into()), &it.counts))
             })
         });
-        let drops = ports().flat_map(|it| {
-            let reason = |(reason, frames): (&String, &u64)| {
-                (labels(&[("port", &it.name), ("reason", reason)]), *frames as f64)
-            };
-            it.total.drops.iter().map(reason)
-        });
+        let drops = ports().flat_map(|it| reasons("port", &it.name, &it.total.drops));
         self.special("ringmain_port_dropped_frames_total", drops);
         let removed = stats.removed.drops.iter();
         let removed = removed.map(|(reason, it)| (labels(&[("reason", reason)]), *it as f64));
@@ -89,17 +84,11 @@ impl Page {
         self.families(DISK, || disks().map(|it| (labels(&[("disk", &it.name)]), it)));
         self.families(DISK_QUEUE, || {
             disks().flat_map(|disk| {
-                disk.queues.iter().map(|it| {
-                    (labels(&[("disk", &disk.name), ("queue", &it.index.to_string())]), &it.counts)
-                })
+                let queues = disk.queues.iter();
+                queues.map(|it| (queue("disk", &disk.name, it.index), &it.counts))
             })
         });
-        let errors = disks().flat_map(|it| {
-            let reason = |(reason, requests): (&String, &u64)| {
-                (labels(&[("disk", &it.name), ("reason", reason)]), *requests as f64)
-            };
-            it.total.errors.iter().map(reason)
-        });
+        let errors = disks().flat_map(|it| reasons("disk", &it.name, &it.total.errors));
         self.special("ringmain_disk_failed_requests_total", errors);
     }
 
@@ -150,6 +139,23 @@ fn states<'a>(
     STATES.into_iter().map(move |state| {
         (labels(&[(what, name), ("state", state.name())]), f64::from(u8::from(state == present)))
     })
+}
+
+/// A sample for each reason for which frames of a port, or requests of a disk, were lost.
+fn reasons<'a>(
+    what: &'static str,
+    name: &'a str,
+    counts: &'a BTreeMap<String, u64>,
+) -> impl Iterator<Item = (String, f64)> + use<'a> {
+    let sample = move |(reason, count): (&'a String, &'a u64)| {
+        (labels(&[(what, name), ("reason", reason)]), *count as f64)
+    };
+    counts.iter().map(sample)
+}
+
+/// The labels of a queue of a port or disk.
+fn queue(what: &str, name: &str, index: usize) -> String {
+    labels(&[(what, name), ("queue", &index.to_string())])
 }
 
 /// Labels in braces.
