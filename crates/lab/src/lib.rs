@@ -26,5 +26,6 @@ pub mod progress;
 pub mod serve;
 pub mod statistics;
 pub mod suite;
+mod table;
 pub mod tool;
 pub mod xen;

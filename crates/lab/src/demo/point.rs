@@ -8,14 +8,12 @@ use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::progress::{Progress, Stage};
 use crate::statistics::parts;
+use crate::table::{REMARK, aligned, is_disturbed, mark};
 use control::api::PortProfile;
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 /// How long the streams run before counting begins.
 pub(crate) const WARM_UP: Duration = Duration::from_millis(1500);
-/// CPUs that others may take before a point is marked.
-const DISTURBED: f64 = 0.1;
 
 /// The measurement with one number of queues.
 #[derive(Clone, Debug)]
@@ -67,7 +65,7 @@ impl Point {
     }
 
     pub(crate) fn disturbed(&self) -> bool {
-        self.others > DISTURBED
+        is_disturbed(self.others)
     }
 }
 
@@ -168,29 +166,16 @@ pub(crate) fn table(points: &[Point]) -> String {
     for point in points {
         rows.push([
             point.queues.to_string(),
-            format!("{:.2}{}", point.gbps, if point.disturbed() { "*" } else { "" }),
+            format!("{:.2}{}", point.gbps, mark(point.disturbed())),
             point.daemon.map_or("-".into(), |cpu| format!("{:.0} %", cpu * 100.0)),
             point.frames_per_interrupt.map_or("-".into(), |frames| format!("{frames:.1}")),
             percent(&point.sender),
             percent(&point.receiver),
         ]);
     }
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(&widths) {
-            // Writing to a string does not fail.
-            let _ = write!(text, "  {cell:>width$}");
-        }
-        text.push('\n');
-    }
+    let mut text = aligned(&rows);
     if points.iter().any(Point::disturbed) {
-        text.push_str(
-            "  * others took more than a tenth of a CPU meanwhile: the figure is too low\n",
-        );
+        text.push_str(&format!("  {REMARK}\n"));
     }
     text
 }

@@ -10,9 +10,7 @@ use crate::cpu::Snapshot;
 use crate::disk_load::{Operation, Order};
 use crate::load::Latency;
 use crate::statistics::digits;
-
-/// CPUs that others may take before a point is marked.
-const DISTURBED: f64 = 0.1;
+use crate::table::{REMARK, aligned, is_disturbed, mark};
 
 /// Requests of one kind.
 #[derive(Debug)]
@@ -85,7 +83,7 @@ pub(super) struct Verified {
 
 impl Point {
     pub(super) fn disturbed(&self) -> bool {
-        self.others > DISTURBED
+        is_disturbed(self.others)
     }
 }
 
@@ -135,7 +133,7 @@ pub(super) fn cells(point: &Point) -> [String; 9] {
     [
         point.queues.to_string(),
         point.requests.to_owned(),
-        format!("{iops:.0}{}", if point.disturbed() { "*" } else { "" }),
+        format!("{iops:.0}{}", mark(point.disturbed())),
         digits(megabytes),
         digits(latency.p50),
         digits(latency.p99),
@@ -145,26 +143,11 @@ pub(super) fn cells(point: &Point) -> [String; 9] {
     ]
 }
 
-/// The remark below a table with marked points.
-pub(super) const REMARK: &str =
-    "* others took more than a tenth of a CPU meanwhile: the figure is too low";
-
 /// The points as text.
 pub(super) fn table(points: &[Point], verified: &[Verified]) -> String {
     let mut rows = vec![HEADS.map(str::to_owned)];
     rows.extend(points.iter().map(cells));
-    let width = |column: usize| {
-        rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default()
-    };
-    let widths: Vec<usize> = (0..HEADS.len()).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(&widths) {
-            // Writing to a string does not fail.
-            let _ = write!(text, "  {cell:>width$}");
-        }
-        text.push('\n');
-    }
+    let mut text = aligned(&rows);
     if points.iter().any(Point::disturbed) {
         let _ = writeln!(text, "  {REMARK}");
     }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 
-use super::point::{HEADS, PHASES, Phase, Point, REMARK, cells};
+use super::point::{HEADS, PHASES, Phase, Point, cells};
 use super::site::QUEUES;
 use super::{Args, DiskDemoError, Kind, Results};
 use crate::cpu::cpu_name;
 use crate::guest::Accel;
 use crate::page::{facts, page};
 use crate::plot::{self, Bars, PlotError};
+use crate::table::REMARK;
 use crate::tool;
 
 /// Writes the report. The paths of the page and of the figures.
