@@ -87,13 +87,12 @@ impl Scene {
         Scene::new("").replace_guests(&[])
     }
 
-    fn replace_guests(self, vifs: &[&str]) -> Scene {
-        let mut scene = self;
-        for guest in scene.guests.take().into_iter().flatten() {
+    fn replace_guests(mut self, vifs: &[&str]) -> Scene {
+        for guest in self.guests.take().into_iter().flatten() {
             guest.destroy().unwrap();
         }
-        scene.guests = OnceCell::from(Host::boot_guests(&scene.dom0, vifs));
-        scene
+        self.guests = OnceCell::from(Host::boot_guests(&self.dom0, vifs));
+        self
     }
 
     /// Nobody serves vifs.
