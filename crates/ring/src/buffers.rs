@@ -213,6 +213,11 @@ impl Buffers {
         }
     }
 
+    /// Calls `each` with the places of the first `len` bytes of the oldest `n` buffers.
+    pub(crate) fn targets(&self, n: usize, len: usize, each: impl FnMut(NonNull<u8>, usize)) {
+        Cursor::new(self, n).each_room(len, each);
+    }
+
     /// How many pieces the oldest `n` buffers lie in.
     pub(crate) fn pieces(&self, n: usize) -> usize {
         (0..n).map(|i| 1 + self.buffer(i).more as usize).sum()

@@ -112,6 +112,16 @@ pub trait DeviceRing: Send + Sized {
     /// When the ring does not lie within the new memory.
     fn set_memory(&mut self, mem: Arc<Memory>) -> Result<(), Violation>;
 
+    /// The used ring (split), or the device event suppression structure (packed), has this guest
+    /// address in the log of written pages. `None`: what is written to the ring is not logged.
+    ///
+    /// Descriptors of a packed ring are logged where they lie, and buffers always, if the memory has
+    /// a log.
+    fn set_used_log(&mut self, addr: Option<u64>);
+
+    /// Whether writes into the peer's memory are logged.
+    fn is_logged(&self) -> bool;
+
     /// Tx: takes up to `max` published chains, appends their buffers to `gather` and the chains, in
     /// order, to `chains`; returns how many. Stops early when `gather` is full. The peer's
     /// available index is read at most once, and each descriptor exactly once.
@@ -166,7 +176,8 @@ pub trait DeviceRing: Send + Sized {
 
     /// Rx: [`put`](Self::put) for the usual case: the next buffer is ready, in one piece, and has
     /// room for the whole frame, whose bytes are mapped. False: it is not so, and nothing was
-    /// done. The count of buffers in `net` is set here.
+    /// done. The count of buffers in `net` is set here. Not while writes [are
+    /// logged](Self::is_logged), which is not done here.
     fn put_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> bool;
 
     /// Rx: brings near, to be written, what the first `len` bytes go into of the `n`th buffer that
@@ -218,5 +229,7 @@ pub trait DeviceRing: Send + Sized {
     fn has_consumed(&self, mark: u32) -> bool;
 }
 
+#[cfg(test)]
+mod log_tests;
 #[cfg(test)]
 mod tests;

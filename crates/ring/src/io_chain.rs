@@ -189,6 +189,7 @@ impl IoChain {
         if let Some(at) = self.status {
             // SAFETY: a byte of a piece, which is mapped as long as the chain holds its memory.
             unsafe { copy(&status, at.as_ptr(), 1) };
+            self.log(at.as_ptr(), 1);
         }
     }
 
@@ -199,6 +200,7 @@ impl IoChain {
             let (now, rest) = from.split_at(from.len().min(piece.iov_len));
             // SAFETY: the piece is mapped, at least `now.len()` bytes of it.
             unsafe { copy(now.as_ptr(), piece.iov_base.cast(), now.len()) };
+            self.log(piece.iov_base.cast(), now.len());
             from = rest;
         }
         (bytes.len() - from.len()) as u32
@@ -214,8 +216,34 @@ impl IoChain {
         self.writable.rest()
     }
 
+    /// The kernel may have written all bytes that it may write: an operation failed on the way.
+    pub fn log_writable(&self) {
+        self.log_front(u64::MAX);
+    }
+
+    /// Logs the first `n` bytes that the device may write.
+    fn log_front(&self, n: u64) {
+        let mut left = n;
+        for piece in self.writable.rest().iter().take_while(|_| self.is_logged()) {
+            let now = left.min(piece.iov_len as u64);
+            self.log(piece.iov_base.cast(), now as usize);
+            left -= now;
+        }
+    }
+
+    fn is_logged(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.is_logged())
+    }
+
+    fn log(&self, at: *const u8, len: usize) {
+        if let Some(memory) = &self.memory {
+            memory.log_host(at, len);
+        }
+    }
+
     /// The first `n` bytes of either direction have been moved.
     pub fn advance(&mut self, n: u64) {
+        self.log_front(n);
         self.readable.advance(n);
         self.writable.advance(n);
     }

@@ -61,6 +61,9 @@ pub(crate) trait Layout: Send + Sized {
     /// as they are not published.
     fn invalidate(&mut self, first: u16, count: u16);
 
+    /// See [`DeviceRing::set_used_log`](crate::DeviceRing::set_used_log).
+    fn set_used_log(&mut self, addr: Option<u64>);
+
     /// See [`DeviceRing::publish`](crate::DeviceRing::publish).
     fn publish(&mut self) -> bool;
 

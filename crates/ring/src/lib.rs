@@ -68,6 +68,8 @@ pub mod page_faults;
 #[cfg(not(all(test, loom)))]
 pub mod pages;
 #[cfg(not(all(test, loom)))]
+mod pending_log;
+#[cfg(not(all(test, loom)))]
 mod piece;
 #[cfg(not(all(test, loom)))]
 pub mod region;
@@ -102,7 +104,7 @@ pub use {
     packed::device::PackedDevice,
     packed::requests::PackedRequests,
     pages::{Page, Pages},
-    region::{MapError, Memory, MemoryAccount, RegionSpec},
+    region::{MapError, Memory, MemoryAccount, RegionSpec, WriteLog},
     request_ring::RequestRing,
     split::device::SplitDevice,
     split::requests::SplitRequests,

@@ -8,13 +8,15 @@
 mod account;
 mod file_watch;
 mod mapping;
+mod read_fd;
 mod table;
+mod write_log;
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs;
 
@@ -29,6 +31,7 @@ use table::check;
 
 pub use account::MemoryAccount;
 pub use table::{MAX_BYTES, MAX_REGIONS, MapError, RegionSpec};
+pub use write_log::{LOG_PAGE, MAX_LOG, WriteLog};
 
 /// Something that has to live as long as a memory: it is dropped when nothing of the memory is used
 /// any more.
@@ -37,14 +40,16 @@ pub trait MappingOwner: std::fmt::Debug + Send + Sync {}
 /// A peer's memory: shared with it, mapped as long as this lives.
 #[derive(Debug)]
 pub struct Memory {
-    /// In the order of guest addresses.
-    regions: Box<[Region]>,
+    /// In the order of guest addresses. Shared with the same memory under another log.
+    regions: Arc<[Region]>,
     /// Dropped after the regions.
-    owner: Option<Box<dyn MappingOwner>>,
+    owner: Option<Arc<dyn MappingOwner>>,
     /// Page faults that its pages explain, and that have not been seen yet.
-    expected_faults: AtomicU64,
+    expected_faults: Arc<AtomicU64>,
     /// Where the pages that this process allocates in it are charged. Dropped after the regions.
-    charged: Option<Charged>,
+    charged: Option<Arc<Charged>>,
+    /// Where the pages that this process writes are marked.
+    log: Option<Arc<WriteLog>>,
 }
 
 // SAFETY: the mappings belong to the process, not to a thread. The bytes in them are reached
@@ -83,7 +88,7 @@ impl Memory {
         }
         let mut memory = Memory::map(regions)?;
         charged.charge(fds.into_iter())?;
-        memory.charged = Some(charged);
+        memory.charged = Some(Arc::new(charged));
         Ok(memory)
     }
 
@@ -154,7 +159,7 @@ impl Memory {
     /// say, are in use until then.
     #[must_use]
     pub fn owned_by(mut self, owner: Box<dyn MappingOwner>) -> Memory {
-        self.owner = Some(owner);
+        self.owner = Some(owner.into());
         self
     }
 
@@ -177,7 +182,7 @@ impl Memory {
     pub fn user_to_guest(&self, user_addr: u64) -> Option<u64> {
         self.regions.iter().find_map(|region| {
             let offset = user_addr.checked_sub(region.user)?;
-            (offset < region.len).then_some(region.guest + offset)
+            (offset < region.len).then(|| region.guest + offset)
         })
     }
 
@@ -208,7 +213,21 @@ impl Memory {
             // SAFETY: `len` bytes are mapped at `to`, and `now` is as long.
             unsafe { copy(now.as_ptr(), to.as_ptr(), now.len()) };
             from = rest;
-        })
+        })?;
+        self.log(addr, buf.len() as u64);
+        Ok(())
+    }
+
+    /// The byte at guest address `addr`. What is stored through it is not logged, here and below.
+    ///
+    /// # Errors
+    /// [`Violation::RingOutside`].
+    #[inline]
+    pub fn atomic_u8(&self, addr: u64) -> Result<&AtomicU8, Violation> {
+        let at = self.host(addr, 1, 1)?;
+        // SAFETY: a byte is mapped there as long as `self` lives, and is reached through atomics, raw
+        // copies and by the peer only.
+        Ok(unsafe { AtomicU8::from_ptr(at.as_ptr()) })
     }
 
     /// The two bytes at guest address `addr` as a number that both sides change at any time.
@@ -239,75 +258,27 @@ impl Memory {
         Ok(unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) })
     }
 
-    /// One `read(2)` from `fd` straight to guest address `addr`, at most `len` bytes; returns how
-    /// many came.
-    ///
-    /// # Errors
-    /// The error of `read(2)`; `InvalidInput` when the bytes do not lie within one region.
-    pub fn read_from_fd(&self, fd: BorrowedFd<'_>, addr: u64, len: usize) -> io::Result<usize> {
-        let Some((to, left)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64)
-        else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                Violation::Outside { addr, len: len as u64 },
-            ));
-        };
-        debug_assert!(left >= len as u64);
-        // SAFETY: `len` bytes are mapped writable at `to`, for as long as `self` is borrowed.
-        let got = unsafe { libc::read(fd.as_raw_fd(), to.as_ptr().cast(), len) };
-        usize::try_from(got).map_err(|_| io::Error::last_os_error())
-    }
-
-    /// One `readv(2)` from `fd`: first into `prefix`, and then straight to guest address `addr`, at
-    /// most `len` bytes. Returns how many came in all.
-    ///
-    /// # Errors
-    /// As for [`read_from_fd`](Self::read_from_fd).
-    pub fn readv_from_fd(
-        &self,
-        fd: BorrowedFd<'_>,
-        prefix: &mut [u8],
-        addr: u64,
-        len: usize,
-    ) -> io::Result<usize> {
-        let Some((to, _)) = self.run(addr, &mut 0).filter(|(_, left)| *left >= len as u64) else {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                Violation::Outside { addr, len: len as u64 },
-            ));
-        };
-        let parts = [
-            libc::iovec { iov_base: prefix.as_mut_ptr().cast(), iov_len: prefix.len() },
-            libc::iovec { iov_base: to.as_ptr().cast(), iov_len: len },
-        ];
-        // SAFETY: both parts are writable for as many bytes as they say, as long as `self` and
-        // `prefix` are borrowed.
-        let got =
-            unsafe { libc::readv(fd.as_raw_fd(), parts.as_ptr(), parts.len() as libc::c_int) };
-        usize::try_from(got).map_err(|_| io::Error::last_os_error())
-    }
-
     /// So many page faults happened in this memory, and perhaps allocated pages.
     pub fn faulted(&self, faults: u64) {
-        if let Some(Charged { account, .. }) = &self.charged {
-            account.note(faults);
+        if let Some(charged) = &self.charged {
+            charged.account.note(faults);
         }
     }
 
     /// The kernel has read or written so many pages of this memory, and perhaps allocated them: whose
     /// faults that were, nobody tells. Costs nothing where the account has no limit.
     pub fn used_by_kernel(&self, pages: u64) {
-        if let Some(Charged { account, .. }) = &self.charged
-            && account.limit() < u64::MAX
+        if let Some(charged) = &self.charged
+            && charged.account.limit() < u64::MAX
         {
-            account.note(pages);
+            charged.account.note(pages);
         }
     }
 
     /// So many page faults may have happened in this memory or in another one.
     pub fn settle(&self, faults: u64) {
-        if let Some(Charged { account, .. }) = &self.charged {
-            account.settle(faults);
+        if let Some(charged) = &self.charged {
+            charged.account.settle(faults);
         }
     }
 
@@ -326,7 +297,13 @@ impl Memory {
     /// A memory of these regions.
     fn of(regions: Box<[Region]>, owner: Option<Box<dyn MappingOwner>>) -> Memory {
         let pages: u64 = regions.iter().map(|region| region.len.div_ceil(PAGE as u64)).sum();
-        Memory { regions, owner, expected_faults: AtomicU64::new(2 * pages), charged: None }
+        Memory {
+            regions: regions.into(),
+            owner: owner.map(Into::into),
+            expected_faults: Arc::new(AtomicU64::new(2 * pages)),
+            charged: None,
+            log: None,
+        }
     }
 
     /// Whether the peer has truncated the file under us. All of the region then reads as zeros;
@@ -342,8 +319,8 @@ impl Memory {
                 .any(Watch::is_faulted)
     }
 
-    /// The peer's violation concerning its memory, if any: the peer has truncated the file, or had
-    /// this process allocate more of it than allowed. As cheap as [`is_faulted`](Self::is_faulted).
+    /// The peer's violation concerning its memory, if any: the peer has truncated the file, or that of
+    /// its log, or had this process allocate more of it than allowed. As cheap as [`is_faulted`](Self::is_faulted).
     #[inline]
     pub fn violation(&self) -> Option<Violation> {
         if fault::any() { self.find_violation() } else { None }
@@ -353,6 +330,9 @@ impl Memory {
     fn find_violation(&self) -> Option<Violation> {
         if self.is_faulted() {
             return Some(Violation::MemoryTruncated);
+        }
+        if self.log.as_ref().is_some_and(|log| log.is_faulted()) {
+            return Some(Violation::LogTruncated);
         }
         self.charged.as_ref().and_then(|charged| charged.account.violation())
     }

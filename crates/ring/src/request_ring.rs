@@ -38,6 +38,9 @@ pub trait RequestRing: Send + Sized {
     /// When the ring does not lie within the new memory.
     fn set_memory(&mut self, memory: Arc<Memory>) -> Result<(), Violation>;
 
+    /// See [`DeviceRing::set_used_log`](crate::DeviceRing::set_used_log).
+    fn set_used_log(&mut self, addr: Option<u64>);
+
     /// The driver's memory.
     fn memory(&self) -> &Arc<Memory>;
 

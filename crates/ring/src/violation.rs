@@ -122,6 +122,9 @@ pub enum Violation {
     /// The peer cut off the file behind its memory.
     #[error("the file behind the peer's memory was truncated")]
     MemoryTruncated,
+    /// The peer cut off the file behind the log of written pages.
+    #[error("the file behind the log of written pages was truncated")]
+    LogTruncated,
     /// The peer had this process allocate more of its memory than it may.
     #[error(
         "memory limit: more than {limit} bytes of the peer's memory were allocated by its buffers"

@@ -11,6 +11,7 @@ use crate::gather::{Body, Chain, Gather};
 use crate::grant_copy_batch::GrantCopyBatch;
 use crate::inflight::RingRecord;
 use crate::layout::Layout;
+use crate::pending_log::PendingLog;
 use crate::region::Memory;
 use crate::violation::Violation;
 use crate::walk::Fetch;
@@ -30,6 +31,8 @@ pub struct Virtqueue<L> {
     buffers: Buffers,
     /// Rx: pieces of memory that frames were put into, beyond one a frame.
     extra_pieces: u32,
+    /// Rx: what was put since the last publication, while writes are logged.
+    pending_log: PendingLog,
 }
 
 // SAFETY: the spans of `buffers` point into memory that the layout keeps mapped for the whole process,
@@ -61,6 +64,13 @@ impl<L: Layout> Virtqueue<L> {
         self.extra_pieces = self.extra_pieces.saturating_add(pieces as u32);
     }
 
+    /// Notes where the next `total` bytes are going to be written: in the oldest `n` buffers.
+    #[cold]
+    fn note_writes(&mut self, n: usize, total: u64) {
+        let (memory, pending) = (self.layout.memory(), &mut self.pending_log);
+        self.buffers.targets(n, total as usize, |at, len| pending.add(memory, at.as_ptr(), len));
+    }
+
     /// Puts a frame whose body is granted into the oldest `n` buffers.
     #[cold]
     fn put_granted(
@@ -81,6 +91,9 @@ impl<L: Layout> Virtqueue<L> {
             return Put::Refused;
         }
         grant_copies.pin(self.layout.memory());
+        if self.is_logged() {
+            self.note_writes(n, net.len() as u64 + u64::from(len));
+        }
         let layout = &mut self.layout;
         self.buffers.fill_granted(n, net, head, body, grant_copies, |used| layout.give_back(used));
         Put::Done
@@ -89,7 +102,12 @@ impl<L: Layout> Virtqueue<L> {
 
 impl<L: Layout> DeviceRing for Virtqueue<L> {
     fn new(mem: Arc<Memory>, config: &RingConfig) -> Result<Self, Violation> {
-        Ok(Self { layout: L::attach(mem, config)?, buffers: Buffers::new(), extra_pieces: 0 })
+        Ok(Self {
+            layout: L::attach(mem, config)?,
+            buffers: Buffers::new(),
+            extra_pieces: 0,
+            pending_log: PendingLog::default(),
+        })
     }
 
     fn recover(&mut self, record: Option<RingRecord>) -> Recovery {
@@ -97,9 +115,19 @@ impl<L: Layout> DeviceRing for Virtqueue<L> {
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>) -> Result<(), Violation> {
+        self.pending_log.flush(self.layout.memory());
         self.layout.set_memory(mem, self.buffers.len())?;
         self.buffers.clear();
         Ok(())
+    }
+
+    fn set_used_log(&mut self, addr: Option<u64>) {
+        self.layout.set_used_log(addr);
+    }
+
+    #[inline(always)]
+    fn is_logged(&self) -> bool {
+        self.layout.memory().is_logged()
     }
 
     #[inline]
@@ -170,6 +198,9 @@ impl<L: Layout> DeviceRing for Virtqueue<L> {
         if body.is_granted() {
             return Ok(self.put_granted(n, net, head, body, grant_copies));
         }
+        if self.is_logged() {
+            self.note_writes(n, total);
+        }
         let layout = &mut self.layout;
         self.buffers.fill(n, net, head, body, |used| layout.give_back(used));
         Ok(Put::Done)
@@ -177,6 +208,7 @@ impl<L: Layout> DeviceRing for Virtqueue<L> {
 
     #[inline(always)]
     fn put_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> bool {
+        debug_assert!(!self.is_logged());
         let Some(used) = self.buffers.fill_alone(net, head, body) else { return false };
         self.layout.give_back(used);
         true
@@ -198,7 +230,11 @@ impl<L: Layout> DeviceRing for Virtqueue<L> {
 
     #[inline]
     fn publish(&mut self) -> bool {
-        self.layout.publish()
+        let wanted = self.layout.publish();
+        if !self.pending_log.is_empty() {
+            self.pending_log.flush(self.layout.memory());
+        }
+        wanted
     }
 
     fn arm(&mut self) -> Result<bool, Violation> {

@@ -200,7 +200,10 @@ impl BlockPipeline {
             Ok(false) => return self.submit(request),
             Ok(true) => None,
             Err(errno) if retries(&mut request, errno) => return self.submit(request),
-            Err(errno) => Some(errno),
+            Err(errno) => {
+                request.chain.log_writable();
+                Some(errno)
+            }
         };
         self.in_flight -= 1;
         request.chain.used_by_kernel(request.pages);

@@ -15,6 +15,7 @@ use virtio_bindings::virtio_net::VIRTIO_NET_F_MRG_RXBUF;
 
 use crate::error::DriverError;
 use crate::guest::{Guest, USER_BASE};
+use crate::log::WriteLog;
 use crate::vring::{Driver, Vring};
 
 /// How long a back-end may take to answer.
@@ -26,6 +27,12 @@ const PROTOCOL_FEATURES: u64 = 1 << 30;
 /// Requests that crate `vhost` does not have, or not with all of their values.
 const NET_SET_MTU: u32 = 20;
 const SET_VRING_BASE: u32 = 10;
+const SET_FEATURES: u32 = 2;
+const SET_LOG_BASE: u32 = 6;
+const SEND_RARP: u32 = 19;
+
+/// `VHOST_F_LOG_ALL`.
+const LOG_ALL: u64 = 1 << 26;
 
 fn sent<T>(request: &'static str, result: vhost::Result<T>) -> Result<T, DriverError> {
     result.map_err(|error| DriverError::Message { request, error })
@@ -54,6 +61,13 @@ impl FrontEndConfig {
             | VhostUserProtocolFeatures::MTU
             | VhostUserProtocolFeatures::CONFIGURE_MEM_SLOTS
     }
+
+    /// As [`usual_protocol`](Self::usual_protocol), for guests that migrate.
+    pub fn migrating_protocol() -> VhostUserProtocolFeatures {
+        Self::usual_protocol()
+            | VhostUserProtocolFeatures::LOG_SHMFD
+            | VhostUserProtocolFeatures::RARP
+    }
 }
 
 /// The front-end of one connection.
@@ -63,6 +77,8 @@ pub struct FrontEnd {
     features: u64,
     acknowledges: bool,
     protocol: VhostUserProtocolFeatures,
+    /// Rings that are handed over are logged.
+    logs_rings: bool,
 }
 
 impl FrontEnd {
@@ -80,6 +96,7 @@ impl FrontEnd {
             features: 0,
             acknowledges: false,
             protocol: VhostUserProtocolFeatures::empty(),
+            logs_rings: false,
         };
         let offered = sent("GET_FEATURES", front.messages.get_features())?;
         let missing = config.required & !offered;
@@ -191,19 +208,65 @@ impl FrontEnd {
         sent("SET_VRING_NUM", self.messages.set_vring_num(index, config.size))?;
         let state: Vec<u8> = [u32::from(vring.index()).to_le_bytes(), base.to_le_bytes()].concat();
         self.raw("SET_VRING_BASE", SET_VRING_BASE, &state)?;
-        let place = VringConfigData {
-            queue_max_size: config.size,
-            queue_size: config.size,
-            flags: 0,
-            desc_table_addr: USER_BASE + config.desc,
-            used_ring_addr: USER_BASE + config.device,
-            avail_ring_addr: USER_BASE + config.driver,
-            log_addr: None,
-        };
-        sent("SET_VRING_ADDR", self.messages.set_vring_addr(index, &place))?;
+        self.place(vring)?;
         sent("SET_VRING_CALL", self.messages.set_vring_call(index, vring.call()))?;
         sent("SET_VRING_KICK", self.messages.set_vring_kick(index, vring.kick_event()))?;
         self.enable(vring.index(), true)
+    }
+
+    /// Tells the back-end where a ring lies, and where it is logged.
+    fn place<R: DriverRing>(&mut self, vring: &Vring<R>) -> Result<(), DriverError> {
+        let config = vring.config();
+        let place = VringConfigData {
+            queue_max_size: config.size,
+            queue_size: config.size,
+            flags: u32::from(self.logs_rings),
+            desc_table_addr: USER_BASE + config.desc,
+            used_ring_addr: USER_BASE + config.device,
+            avail_ring_addr: USER_BASE + config.driver,
+            log_addr: Some(config.device),
+        };
+        let index = usize::from(vring.index());
+        sent("SET_VRING_ADDR", self.messages.set_vring_addr(index, &place))
+    }
+
+    /// Has the back-end mark the pages that it writes in `log`, which is read by [`WriteLog::take`].
+    /// Needs `LOG_SHMFD`.
+    ///
+    /// # Errors
+    /// When the back-end refuses.
+    pub fn share_log(&mut self, log: &WriteLog) -> Result<(), DriverError> {
+        let area = [log.len(), 0].map(u64::to_le_bytes).concat();
+        self.send_raw(SET_LOG_BASE, 1, &area, &[log.file()])?;
+        let mut reply = [0; 12];
+        let read = (&self.stream).read_exact(&mut reply);
+        read.map_err(|e| DriverError::Io("SET_LOG_BASE", e))?;
+        match reply == *[SET_LOG_BASE, 5, 0].map(u32::to_le_bytes).as_flattened() {
+            true => Ok(()),
+            false => Err(DriverError::Refused("SET_LOG_BASE")),
+        }
+    }
+
+    /// Switches the log on or off, as QEMU does at the begin and at the end of a migration: first
+    /// that of buffers, then that of the rings of `driver`.
+    ///
+    /// # Errors
+    /// When the back-end refuses.
+    pub fn log<R: DriverRing>(&mut self, on: bool, driver: &Driver<R>) -> Result<(), DriverError> {
+        let features = self.features | if on { LOG_ALL } else { 0 };
+        self.raw("SET_FEATURES", SET_FEATURES, &features.to_le_bytes())?;
+        self.logs_rings = on;
+        self.place(&driver.rx)?;
+        self.place(&driver.tx)
+    }
+
+    /// Has the back-end announce the guest with address `mac`.
+    ///
+    /// # Errors
+    /// When the back-end refuses.
+    pub fn send_rarp(&mut self, mac: [u8; 6]) -> Result<(), DriverError> {
+        let [a, b, c, d, e, f] = mac;
+        self.raw("SEND_RARP", SEND_RARP, &[a, b, c, d, e, f, 0, 0])
     }
 
     /// Enables or disables a ring; without protocol features rings are enabled as they start.

@@ -17,9 +17,11 @@
 mod error;
 mod front_end;
 mod guest;
+mod log;
 mod vring;
 
 pub use error::DriverError;
 pub use front_end::{FrontEnd, FrontEndConfig};
 pub use guest::Guest;
+pub use log::WriteLog;
 pub use vring::{Driver, Vring};

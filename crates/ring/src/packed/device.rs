@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::areas::Areas;
 use super::avail::DescRing;
+use super::log::PackedLog;
 use super::used::{Unpublished, UsedDescs};
 use super::{DESC_AVAIL, MAX_SIZE, recovery};
 use crate::device::{Recovery, RingConfig};
@@ -30,6 +31,8 @@ pub struct PackedLayout {
     used: UsedDescs,
     /// Where the front-end keeps the used position.
     record: Option<RingRecord>,
+    /// What is written to the ring is logged.
+    log: Option<PackedLog>,
 }
 
 // SAFETY: the areas that `DescRing` points to are mapped for the whole process as long as it holds
@@ -45,7 +48,7 @@ impl Layout for PackedLayout {
         let areas = Areas::find(&mem, config)?;
         let ring = DescRing::new(mem, areas, config, start);
         let used = UsedDescs { next: start, chain: 0, unpublished: None };
-        Ok(Self { ring, config: *config, used, record: None })
+        Ok(Self { ring, config: *config, used, record: None, log: None })
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation> {
@@ -54,6 +57,10 @@ impl Layout for PackedLayout {
         self.ring.driver.areas = areas;
         self.ring.driver.mem = mem;
         Ok(())
+    }
+
+    fn set_used_log(&mut self, addr: Option<u64>) {
+        self.log = addr.map(|addr| PackedLog::new(&self.config, addr));
     }
 
     #[inline(always)]
@@ -129,6 +136,9 @@ impl Layout for PackedLayout {
         if let Some(record) = &self.record {
             record.set_positions(next, next);
         }
+        if let Some(log) = &self.log {
+            log.written(&self.ring.driver.mem, next.back(count, size), count);
+        }
         wanted
     }
 
@@ -140,6 +150,7 @@ impl Layout for PackedLayout {
             self.config.event_idx,
             areas.flags(next.index),
         );
+        self.log_suppression();
         if self.ring.driver.mem.is_faulted() {
             return Err(Violation::MemoryTruncated);
         }
@@ -148,6 +159,7 @@ impl Layout for PackedLayout {
 
     fn disarm(&mut self) {
         notify::disarm_packed(self.ring.driver.areas.device_event());
+        self.log_suppression();
     }
 
     fn position(&self) -> u32 {
@@ -175,6 +187,12 @@ impl Layout for PackedLayout {
 }
 
 impl PackedLayout {
+    fn log_suppression(&self) {
+        if let Some(log) = &self.log {
+            log.suppressed(&self.ring.driver.mem);
+        }
+    }
+
     fn find_position(&mut self, record: Option<&RingRecord>) -> Recovery {
         let (told, areas, size) = (self.used.next, &self.ring.driver.areas, self.ring.driver.size);
         let recorded = || recovery::recorded(areas, size, record?);

@@ -9,6 +9,8 @@ pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 #[cfg(not(all(test, loom)))]
+mod log;
+#[cfg(not(all(test, loom)))]
 mod recovery;
 #[cfg(not(all(test, loom)))]
 pub mod requests;

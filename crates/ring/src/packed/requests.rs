@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::areas::Areas;
+use super::log::PackedLog;
 use super::{
     DESC_AVAIL, DESC_INDIRECT, DESC_NEXT, DESC_USED, DESC_WRITE, Desc, MAX_SIZE, available_flags,
     marked_available, marked_used, recovery, used_word,
@@ -70,6 +71,8 @@ pub struct PackedRequests {
     record: Option<RingRecord>,
     /// Number of the next request, for the record.
     counter: u64,
+    /// What is written to the ring is logged.
+    log: Option<PackedLog>,
 }
 
 // SAFETY: the areas are mapped for the whole process as long as the ring holds its memory, and are
@@ -112,6 +115,7 @@ impl RequestRing for PackedRequests {
             taking: Vec::with_capacity(usize::from(size)),
             record,
             counter: 1,
+            log: None,
         };
         let recovery = ring.recover(told)?;
         Ok((ring, recovery))
@@ -121,6 +125,15 @@ impl RequestRing for PackedRequests {
         self.areas = Areas::find(&memory, &self.config)?;
         self.memory = memory;
         Ok(())
+    }
+
+    fn set_used_log(&mut self, addr: Option<u64>) {
+        let was_logged = self.log.is_some();
+        self.log = addr.map(|addr| PackedLog::new(&self.config, addr));
+        if let Some(log) = self.log.as_ref().filter(|_| !was_logged) {
+            // Those of requests that are taken again were written at the start.
+            log.written(&self.memory, self.used, self.outstanding);
+        }
     }
 
     fn memory(&self) -> &Arc<Memory> {
@@ -195,6 +208,9 @@ impl RequestRing for PackedRequests {
             record.commit_free(self.free);
             record.set_positions(new, new);
         }
+        if let Some(log) = &self.log {
+            log.written(&self.memory, old, count);
+        }
         self.published = new;
         self.outstanding -= count;
         self.completed.clear();
@@ -208,6 +224,7 @@ impl RequestRing for PackedRequests {
             self.config.event_idx,
             self.areas.flags(self.next.index),
         );
+        self.log_suppression();
         if self.memory.is_faulted() {
             return Err(Violation::MemoryTruncated);
         }
@@ -216,6 +233,7 @@ impl RequestRing for PackedRequests {
 
     fn disarm(&mut self) {
         notify::disarm_packed(self.areas.device_event());
+        self.log_suppression();
     }
 
     fn position(&self) -> u32 {
@@ -225,6 +243,12 @@ impl RequestRing for PackedRequests {
 }
 
 impl PackedRequests {
+    fn log_suppression(&self) {
+        if let Some(log) = &self.log {
+            log.suppressed(&self.memory);
+        }
+    }
+
     /// With requests in flight, the record has the used position. Without any, the ring completes in
     /// order as far as its descriptors show, and they show where it stands.
     fn recover(&mut self, told: Place) -> Result<Recovery, Violation> {

@@ -150,6 +150,8 @@ fn translates_user_addresses() {
     assert_eq!(memory.user_to_guest((1 << 40) + 8 * PAGE + 7), Some(8 * PAGE + 7));
     assert_eq!(memory.user_to_guest((1 << 40) + PAGE), None);
     assert_eq!(memory.user_to_guest(5), None);
+    let low = RegionSpec { user_addr: 0, ..region(1 << 40, PAGE, 0, &fd) };
+    assert_eq!(Memory::map(vec![low]).unwrap().user_to_guest(u64::MAX), None);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use super::MAX_SIZE;
 use super::areas::Areas;
 use super::avail::AvailRing;
+use super::log::UsedLog;
 use super::position::Position;
 use crate::device::{Recovery, RingConfig};
 use crate::driver_memory::DriverMemory;
@@ -35,6 +36,8 @@ pub struct SplitLayout {
     notified: bool,
     /// Where the front-end keeps the used index.
     record: Option<RingRecord>,
+    /// What is written to the used ring is logged.
+    used_log: Option<UsedLog>,
 }
 
 // SAFETY: the areas that `AvailRing` points to are mapped for the whole process as long as it holds
@@ -56,7 +59,8 @@ impl Layout for SplitLayout {
             published: start,
             heads: vec![0; usize::from(config.size)].into(),
         };
-        Ok(Self { avail, config: *config, done: start, notified: false, record: None })
+        let (config, record, used_log) = (*config, None, None);
+        Ok(Self { avail, config, done: start, notified: false, record, used_log })
     }
 
     fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation> {
@@ -65,6 +69,11 @@ impl Layout for SplitLayout {
         self.avail.driver.areas = areas;
         self.avail.driver.mem = mem;
         Ok(())
+    }
+
+    fn set_used_log(&mut self, addr: Option<u64>) {
+        let RingConfig { size, event_idx, .. } = self.config;
+        self.used_log = addr.map(|addr| UsedLog { addr, size, event_idx });
     }
 
     #[inline(always)]
@@ -143,6 +152,9 @@ impl Layout for SplitLayout {
         if let Some(record) = &self.record {
             record.set_used_index(done);
         }
+        if let Some(log) = &self.used_log {
+            log.published(&self.avail.driver.mem, old, done);
+        }
         wanted
     }
 
@@ -153,6 +165,7 @@ impl Layout for SplitLayout {
         } else {
             notify::arm_flags(areas.used_flags(), areas.avail_index())
         };
+        self.log_suppression();
         self.avail.check_index(index)?;
         if self.avail.driver.mem.is_faulted() {
             return Err(Violation::MemoryTruncated);
@@ -163,6 +176,7 @@ impl Layout for SplitLayout {
     fn disarm(&mut self) {
         if !self.config.event_idx {
             notify::disarm_flags(self.avail.driver.areas.used_flags());
+            self.log_suppression();
         }
     }
 
@@ -210,6 +224,12 @@ impl SplitLayout {
         (self.avail.next, self.avail.seen, self.avail.published) = (start, start, start);
         self.done = start;
         Recovery::Moved { told: told.into(), found: used.into() }
+    }
+
+    fn log_suppression(&self) {
+        if let Some(log) = &self.used_log {
+            log.suppressed(&self.avail.driver.mem);
+        }
     }
 
     /// Writes used element number `number`: it answers the available entry of that number.

@@ -5,6 +5,7 @@ mod avail;
 pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
+mod log;
 mod position;
 pub mod requests;
 

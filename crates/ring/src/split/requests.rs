@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::areas::{Areas, desc_of};
+use super::log::UsedLog;
 use super::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Desc, MAX_SIZE};
 use crate::device::{Recovery, RingConfig};
 use crate::gather::MAX_CHAIN;
@@ -45,6 +46,8 @@ pub struct SplitRequests {
     /// An interrupt decision was made before: only then does the used event say what the driver has
     /// seen.
     notified: bool,
+    /// What is written to the used ring is logged.
+    used_log: Option<UsedLog>,
 }
 
 // SAFETY: the areas are mapped for the whole process as long as the ring holds its memory, and are
@@ -80,6 +83,7 @@ impl RequestRing for SplitRequests {
             record,
             counter: 1,
             notified: false,
+            used_log: None,
         };
         let recovery = ring.recover(told, used)?;
         Ok((ring, recovery))
@@ -89,6 +93,11 @@ impl RequestRing for SplitRequests {
         self.areas = Areas::find(&memory, &self.config)?;
         self.memory = memory;
         Ok(())
+    }
+
+    fn set_used_log(&mut self, addr: Option<u64>) {
+        let RingConfig { size, event_idx, .. } = self.config;
+        self.used_log = addr.map(|addr| UsedLog { addr, size, event_idx });
     }
 
     fn memory(&self) -> &Arc<Memory> {
@@ -148,6 +157,9 @@ impl RequestRing for SplitRequests {
             record.set_used_index(new);
         }
         self.completed.clear();
+        if let Some(log) = &self.used_log {
+            log.published(&self.memory, old, new);
+        }
         Some(wanted)
     }
 
@@ -157,6 +169,7 @@ impl RequestRing for SplitRequests {
         } else {
             notify::arm_flags(self.areas.used_flags(), self.areas.avail_index())
         };
+        self.log_suppression();
         self.see(index).map_err(|violation| self.memory.root_cause(violation))?;
         if self.memory.is_faulted() {
             return Err(Violation::MemoryTruncated);
@@ -167,6 +180,7 @@ impl RequestRing for SplitRequests {
     fn disarm(&mut self) {
         if !self.config.event_idx {
             notify::disarm_flags(self.areas.used_flags());
+            self.log_suppression();
         }
     }
 
@@ -176,6 +190,12 @@ impl RequestRing for SplitRequests {
 }
 
 impl SplitRequests {
+    fn log_suppression(&self) {
+        if let Some(log) = &self.used_log {
+            log.suppressed(&self.memory);
+        }
+    }
+
     /// With a record, the ring stands behind what is used and what is in flight. Without one,
     /// nothing shows which requests are in flight, and the front-end's word counts.
     fn recover(&mut self, told: u16, used: u16) -> Result<Recovery, Violation> {

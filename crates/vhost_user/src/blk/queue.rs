@@ -42,6 +42,7 @@ pub(super) struct BlkQueue<R> {
 
 impl<R: RequestRing> BlkQueue<R> {
     pub(super) fn new(mut ring: R, control: VringControl) -> Self {
+        ring.set_used_log(control.used_log);
         ring.disarm();
         BlkQueue { ring, control }
     }
@@ -102,6 +103,7 @@ impl<R: RequestRing + 'static> RequestQueue for BlkQueue<R> {
 
 impl<R: RequestRing + 'static> VringQueue for BlkQueue<R> {
     fn control(&mut self, control: VringControl) {
+        self.ring.set_used_log(control.used_log);
         self.control = control;
     }
 

@@ -10,6 +10,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use frame::Mac;
 use network::fabric::PairChange;
 use network::port::QueuePair;
 use network::topology::QueueId;
@@ -153,6 +154,17 @@ impl<H: QueueHost> Device for NetDevice<H> {
                 "MTU {mtu}, the port is configured for at most {limit}"
             ))),
         }
+    }
+
+    fn announce(&mut self, mac: [u8; 6]) -> Result<(), Declined> {
+        let mac = Mac(mac);
+        if mac.is_multicast() {
+            return Err(Declined::Value(format!(
+                "SEND_RARP for {mac}, which is no guest's address"
+            )));
+        }
+        self.with_pair(0, |pair, _| pair.announce(mac));
+        Ok(())
     }
 
     fn set_features(&mut self, features: Features) {

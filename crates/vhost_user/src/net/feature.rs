@@ -80,7 +80,7 @@ const NAMES: [(u64, &str); 18] = [
 ///
 /// `CONFIG` is not among them: front-ends of network devices keep the configuration space
 /// themselves, and QEMU warns about a back-end that offers it.
-pub const PROTOCOL: u64 = protocol::NET_MTU;
+pub const PROTOCOL: u64 = protocol::NET_MTU | protocol::RARP;
 
 /// The device bits that are offered.
 pub fn offered() -> u64 {
@@ -146,7 +146,7 @@ mod tests {
     fn names_are_in_the_order_of_the_bits() {
         let set = Features(bit::RING_PACKED | bit::CSUM | bit::HOST_USO | 1 << 63);
         assert_eq!(names(set), ["csum", "packed", "host_uso"]);
-        assert_eq!(names(all_offered()).len(), 24);
-        assert_eq!(all_offered().0.count_ones(), 24);
+        assert_eq!(names(all_offered()).len(), 25);
+        assert_eq!(all_offered().0.count_ones(), 25);
     }
 }

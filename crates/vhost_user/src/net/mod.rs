@@ -7,8 +7,10 @@
 //! "Rx" and "Tx" are the guest's: vring `2n` is the receive queue of pair `n`, vring `2n + 1` its
 //! transmit queue (virtio 1.2, 5.1.2).
 
+mod announcement;
 pub mod device;
 pub mod feature;
+mod net_vring;
 pub mod port;
 pub mod queue_pair;
 pub mod vring_pair;

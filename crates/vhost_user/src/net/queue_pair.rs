@@ -6,114 +6,23 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use frame::{Accepts, VNET_LEN};
-use network::burst::{AHEAD, Burst};
+use frame::{Accepts, Mac};
+use network::burst::Burst;
 use network::count::DropReason;
 use network::flowcache::Action;
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
 use ring::{DeviceRing, GrantCopyBatch, Memory, Put, Recovery, Violation};
 
+use super::announcement::Announcement;
 use super::feature::{self, bit};
+use super::net_vring::{NetVring, RxFormat};
 use super::vring_pair::{Direction, VringPair};
 use crate::transport::device::{VringControl, VringStart};
 use crate::transport::feature::Features;
-
-/// A ring and its control.
-struct NetVring<R> {
-    ring: R,
-    control: VringControl,
-    /// Chains completed or frames put since the last publication.
-    unpublished: bool,
-}
-
-impl<R: DeviceRing> NetVring<R> {
-    /// Publishes, and interrupts the driver where it wants that.
-    fn publish(&mut self) -> Result<Notified, Violation> {
-        match self.publish_quietly() {
-            Notified::Deferred => self.interrupt().map(|()| Notified::Sent),
-            told => Ok(told),
-        }
-    }
-
-    /// Publishes; an interrupt that the driver wants is held.
-    fn publish_quietly(&mut self) -> Notified {
-        if !std::mem::take(&mut self.unpublished) {
-            return Notified::Nothing;
-        }
-        let wanted = self.ring.publish();
-        if wanted && self.control.call.is_some() {
-            Notified::Deferred
-        } else {
-            Notified::Suppressed
-        }
-    }
-
-    /// Puts frames of `run`, one buffer each, up to the first that is not the usual case (see
-    /// [`DeviceRing::put_alone`]); returns its number, or the end of the run.
-    ///
-    /// Out of line: nothing of the unusual cases takes registers from this loop.
-    #[inline(never)]
-    fn put_each_alone(&mut self, format: RxFormat, burst: &Burst, run: Range<usize>) -> usize {
-        if format.vnet_len != VNET_LEN {
-            return run.start;
-        }
-        for i in run.clone() {
-            if let Some(len) = burst.prefetch(i + AHEAD) {
-                self.ring.prefetch(AHEAD, VNET_LEN + len);
-            }
-            let packet = burst.packet(i);
-            let mut offload = *packet.offload;
-            offload.valid &= format.csum;
-            let net = frame::vnet::encode(&offload, packet.headers_len);
-            if !self.ring.put_alone(net, packet.head, packet.body) {
-                return i;
-            }
-        }
-        run.end
-    }
-
-    /// Writes one frame into the driver's buffers.
-    fn put(
-        &mut self,
-        format: RxFormat,
-        packet: &Packet<'_>,
-        grant_copies: &mut GrantCopyBatch,
-    ) -> Result<Put, Violation> {
-        let mut offload = *packet.offload;
-        offload.valid &= format.csum;
-        let mut net = frame::vnet::encode(&offload, packet.headers_len);
-        let net = net.get_mut(..format.vnet_len).unwrap_or_default();
-        self.ring.put(net, packet.head, packet.body, format.mergeable, grant_copies)
-    }
-
-    fn interrupt(&self) -> Result<(), Violation> {
-        self.control.call.as_ref().map_or(Ok(()), |call| call.signal())
-    }
-
-    /// Asks for a kick. A driver that gave no descriptor for it has its ring polled.
-    fn arm(&mut self) -> Result<bool, Violation> {
-        self.ring.arm()
-    }
-
-    fn kick(&self) -> Option<BorrowedFd<'_>> {
-        self.control.kick.as_ref().map(|kick| kick.as_fd())
-    }
-}
-
-/// How the guest wants its frames.
-#[derive(Clone, Copy)]
-struct RxFormat {
-    /// Bytes of the offload header.
-    vnet_len: usize,
-    /// A frame may take several buffers.
-    mergeable: bool,
-    /// The guest may be told that a checksum is good.
-    csum: bool,
-}
 
 /// A queue pair over virtqueues of one layout.
 pub struct NetQueuePair<R> {
@@ -124,6 +33,8 @@ pub struct NetQueuePair<R> {
     vnet_len: usize,
     mergeable: bool,
     accepts: Accepts,
+    /// A frame of this side that is sent before those of the guest.
+    announcement: Option<Announcement>,
 }
 
 impl<R: DeviceRing + 'static> NetQueuePair<R> {
@@ -136,6 +47,7 @@ impl<R: DeviceRing + 'static> NetQueuePair<R> {
             vnet_len: feature::header_len(features),
             mergeable: features.has(bit::MRG_RXBUF),
             accepts: feature::accepts(features),
+            announcement: None,
         }
     }
 
@@ -173,6 +85,7 @@ impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
     ) -> Result<Recovery, Violation> {
         let mut ring = R::new(Arc::clone(memory), config)?;
         let recovery = ring.recover(record);
+        ring.set_used_log(control.used_log);
         ring.disarm();
         self.memory = Some(Arc::clone(memory));
         *self.vring(direction) = Some(NetVring { ring, control, unpublished: false });
@@ -188,6 +101,7 @@ impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
 
     fn control(&mut self, direction: Direction, control: VringControl) {
         if let Some(vring) = self.vring(direction) {
+            vring.ring.set_used_log(control.used_log);
             vring.control = control;
         }
     }
@@ -198,6 +112,10 @@ impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
             self.memory = Some(memory);
         }
         Ok(())
+    }
+
+    fn announce(&mut self, mac: Mac) {
+        self.announcement = self.tx.as_ref().and_then(|_| Announcement::new(mac, self.vnet_len));
     }
 
     fn has(&self, direction: Direction) -> bool {
@@ -217,8 +135,14 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
         let Some(tx) = &mut self.tx else {
             return Ok(());
         };
-        let filled =
-            burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max));
+        let filled = match &mut self.announcement {
+            None => {
+                burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max))
+            }
+            // Frames complete in their order, so none of the guest's is on its way meanwhile.
+            Some(_) if tx.ring.in_flight() > 0 => return Ok(()),
+            Some(announcement) => announcement.fetch(self.vnet_len, burst),
+        };
         if !tx.control.enabled {
             refuse(burst);
         }
@@ -229,6 +153,10 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
     }
 
     fn complete(&mut self, n: usize) {
+        if self.announcement.as_ref().is_some_and(Announcement::is_fetched) {
+            self.announcement = self.announcement.take().filter(|_| n == 0);
+            return;
+        }
         if let Some(tx) = self.tx.as_mut().filter(|_| n > 0) {
             tx.ring.complete(n);
             tx.unpublished = true;
@@ -236,6 +164,10 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
     }
 
     fn rewind(&mut self, n: usize) {
+        if let Some(announcement) = self.announcement.as_mut().filter(|it| it.is_fetched()) {
+            announcement.rewind(n);
+            return;
+        }
         if let Some(tx) = &mut self.tx {
             tx.ring.rewind(n);
         }
@@ -336,6 +268,7 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
         let arm = |vring: &mut Option<NetVring<R>>| vring.as_mut().map_or(Ok(false), NetVring::arm);
         let there = arm(&mut self.tx).and_then(|tx| Ok(tx | (rx && arm(&mut self.rx)?)));
+        let there = there.map(|there| there || self.announcement.is_some());
         there.map_err(|violation| self.breach(violation))
     }
 

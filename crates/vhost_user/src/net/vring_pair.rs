@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use frame::Mac;
 use network::port::QueuePair;
 use ring::{Memory, Recovery, Violation};
 
@@ -45,6 +46,10 @@ pub trait VringPair: QueuePair {
     /// # Errors
     /// When the ring is not in the new memory.
     fn set_memory(&mut self, direction: Direction, memory: Arc<Memory>) -> Result<(), Violation>;
+
+    /// Sends a frame that announces `mac`, the guest's address, before all that the guest sends next.
+    /// A pair that does not transmit sends none.
+    fn announce(&mut self, mac: Mac);
 
     /// Whether the ring is started.
     fn has(&self, direction: Direction) -> bool;

@@ -18,6 +18,8 @@ pub struct VringControl {
     pub call: Option<Arc<Event>>,
     /// A disabled vring makes no requests take effect.
     pub enabled: bool,
+    /// Guest address of the used ring in the log of written pages. `None`: the ring is not logged.
+    pub used_log: Option<u64>,
 }
 
 /// What a vring is started with.
@@ -104,7 +106,17 @@ pub trait Device {
         Err(Declined::NotOffered)
     }
 
-    /// The features that were negotiated. Called only while all vrings are stopped.
+    /// `SEND_RARP`: the guest with this address has migrated to this host, and the network is to
+    /// learn it.
+    ///
+    /// # Errors
+    /// When the device declines.
+    fn announce(&mut self, mac: [u8; 6]) -> Result<(), Declined> {
+        let _ = mac;
+        Err(Declined::NotOffered)
+    }
+
+    /// The features that were negotiated, apart from the log. Called only while all vrings are stopped.
     fn set_features(&mut self, features: Features);
 
     /// Starts a vring where the ring itself shows that it stands, and returns what it shows.

@@ -57,9 +57,17 @@ pub enum SessionError {
         /// The violation.
         violation: Violation,
     },
-    /// The front-end requests a log of written pages.
-    #[error("SET_VRING_ADDR for ring {0} asks for a log, which is not offered")]
-    Log(u8),
+    /// The log of written pages cannot be mapped.
+    #[error("SET_LOG_BASE: {0}")]
+    Log(MapError),
+    /// The log of written pages does not reach as far as the memory.
+    #[error("the log of written pages ends at guest address {log:#x}, the memory at {memory:#x}")]
+    ShortLog {
+        /// The first guest address that has no bit.
+        log: u64,
+        /// The first guest address behind the memory.
+        memory: u64,
+    },
     /// A kick, call or error descriptor that is no eventfd.
     #[error("{name} for ring {ring} brings a descriptor that is no eventfd")]
     NoEvent {

@@ -16,6 +16,8 @@ pub mod bit {
     pub const INDIRECT_DESC: u64 = 1 << VIRTIO_RING_F_INDIRECT_DESC;
     /// Kicks and interrupts are requested by index.
     pub const EVENT_IDX: u64 = 1 << VIRTIO_RING_F_EVENT_IDX;
+    /// vhost-user: pages that are written are logged (`VHOST_F_LOG_ALL`).
+    pub const LOG_ALL: u64 = 1 << 26;
     /// vhost-user: protocol features are negotiated, and vrings start disabled.
     pub const PROTOCOL_FEATURES: u64 = 1 << 30;
     /// Virtio 1.0 and later.
@@ -25,7 +27,8 @@ pub mod bit {
 }
 
 /// Names of the bits that the transport offers, in the order of the bits.
-const NAMES: [(u64, &str); 6] = [
+const NAMES: [(u64, &str); 7] = [
+    (bit::LOG_ALL, "log_all"),
     (bit::ANY_LAYOUT, "any_layout"),
     (bit::INDIRECT_DESC, "indirect_desc"),
     (bit::EVENT_IDX, "event_idx"),
@@ -35,7 +38,8 @@ const NAMES: [(u64, &str); 6] = [
 ];
 
 /// All bits that the transport offers.
-pub const OFFERED: u64 = bit::ANY_LAYOUT
+pub const OFFERED: u64 = bit::LOG_ALL
+    | bit::ANY_LAYOUT
     | bit::INDIRECT_DESC
     | bit::EVENT_IDX
     | bit::PROTOCOL_FEATURES
@@ -66,6 +70,10 @@ impl Features {
 pub mod protocol {
     /// Several queues.
     pub const MQ: u64 = 1 << 0;
+    /// The log of written pages is shared memory.
+    pub const LOG_SHMFD: u64 = 1 << 1;
+    /// The back-end announces a guest that has migrated.
+    pub const RARP: u64 = 1 << 2;
     /// Requests are acknowledged.
     pub const REPLY_ACK: u64 = 1 << 3;
     /// The front-end tells the MTU.
@@ -84,7 +92,8 @@ pub mod protocol {
     /// All that the transport offers; a device adds its own.
     ///
     /// `STATUS` is not offered: stopping vrings says all that it could.
-    pub const OFFERED: u64 = MQ | REPLY_ACK | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS;
+    pub const OFFERED: u64 =
+        MQ | LOG_SHMFD | REPLY_ACK | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS;
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod request;
 pub use error::BadMessage;
 pub use header::Header;
 pub use layout::{HEADER_LEN, MAX_CONFIG, MAX_FDS, MAX_PAYLOAD, MAX_TABLE_REGIONS, name};
-pub use payload::{ConfigRange, HasFd, Inflight, Region, RingAddress};
+pub use payload::{ConfigRange, HasFd, Inflight, LogArea, Region, RingAddress};
 pub use reply::Reply;
 pub(super) use reply::encode_backend_request;
 pub use request::Request;

@@ -7,12 +7,12 @@
 //! already run, and describe vrings in different orders. So a vring starts when everything that it
 //! depends on is known, and only what would change under a running vring is refused.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use network::control_budget::{MESSAGE, QUEUE, REGION};
-use ring::{Memory, MemoryAccount, Recovery};
+use ring::{MapError, Memory, MemoryAccount, Recovery, WriteLog};
 
 use super::backend_channel::BackendChannel;
 use super::device::{Declined, Device};
@@ -20,7 +20,7 @@ use super::error::SessionError;
 use super::feature::{self, Features, protocol};
 use super::inflight::InflightRecords;
 use super::memory_table::MemoryTable;
-use super::message::{BadMessage, ConfigRange, Header, Inflight, Region, Reply, Request};
+use super::message::{BadMessage, ConfigRange, Header, Inflight, LogArea, Region, Reply, Request};
 use super::vrings::Vrings;
 
 pub use super::memory_table::MAX_REGIONS;
@@ -169,7 +169,12 @@ impl<D: Device> Session<D> {
                 return Ok(Some(Reply::Inflight(made, size)));
             }
             Request::SetInflightFd(described) => self.use_records(&described, fds.pop())?,
-            Request::SetOwner => {}
+            Request::SetLogBase(area) => {
+                self.set_log(&area, fds.pop(), name)?;
+                return Ok(Some(Reply::Empty));
+            }
+            // Front-ends read the log without being told.
+            Request::SetOwner | Request::SetLogFd => {}
             Request::SetFeatures(bits) => self.set_features(bits)?,
             Request::SetProtocolFeatures(bits) => self.set_protocol(bits)?,
             Request::ResetOwner | Request::ResetDevice => vrings.reset(),
@@ -185,6 +190,9 @@ impl<D: Device> Session<D> {
             Request::SetVringEnable(ring, enable) => vrings.set_enable(ring, enable, name)?,
             Request::NetSetMtu(mtu) => {
                 vrings.device.set_mtu(mtu).map_err(|declined| refusal(declined, name))?;
+            }
+            Request::SendRarp(mac) => {
+                vrings.device.announce(mac).map_err(|declined| refusal(declined, name))?;
             }
         }
         Ok(None)
@@ -279,6 +287,32 @@ impl<D: Device> Session<D> {
         Ok(())
     }
 
+    /// Marks written pages in `area` of `file` from now on. Front-ends send the same log once for each
+    /// queue pair.
+    fn set_log(
+        &mut self,
+        area: &LogArea,
+        file: Option<OwnedFd>,
+        name: &'static str,
+    ) -> Result<(), SessionError> {
+        let LogArea { len, offset } = *area;
+        if self.protocol & protocol::LOG_SHMFD == 0 {
+            return Err(BadMessage::NotOffered(name).into());
+        }
+        let Some(file) = file else { return Ok(()) };
+        if self.vrings.log().is_some_and(|log| log.is_at(file.as_fd(), offset, len)) {
+            return Ok(());
+        }
+        let map = || {
+            let copy = file.try_clone().map_err(MapError::Os)?;
+            let log = WriteLog::map(copy, offset, len)?;
+            self.account.charge(&file, len)?;
+            Ok(log)
+        };
+        let log = map().map_err(SessionError::Log)?;
+        self.vrings.set_log(log)
+    }
+
     fn set_table(&mut self, regions: Vec<Region>, fds: Vec<OwnedFd>) -> Result<(), SessionError> {
         self.table.replace(regions, fds);
         let memory = self.map()?;
@@ -289,7 +323,9 @@ impl<D: Device> Session<D> {
     /// Maps all regions of the table.
     fn map(&mut self) -> Result<Arc<Memory>, SessionError> {
         self.mapped = self.table.len() as u32;
-        Ok(self.table.map(&self.account)?)
+        let memory = self.table.map(&self.account)?;
+        self.vrings.check_log(&memory)?;
+        Ok(memory)
     }
 
     /// Adds a region. Adding the same region again changes nothing: QEMU up to version 8 reports

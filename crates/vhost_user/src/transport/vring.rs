@@ -78,6 +78,7 @@ impl Vring {
             kick: self.kick.clone(),
             call: self.call.clone(),
             enabled: self.is_enabled(features),
+            used_log: self.address.and_then(|address| address.used_log()),
         }
     }
 

@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use ring::{Memory, Recovery};
+use ring::{Memory, Recovery, WriteLog};
 
 use super::device::{Device, LostVring, VringStart};
 use super::error::SessionError;
@@ -16,10 +16,6 @@ use super::inflight::InflightRecords;
 use super::message::{HasFd, RingAddress};
 use super::vring::{OutsideMemory, Vring};
 
-/// Bit 0 of a vring's flags (`VHOST_VRING_F_LOG`): the front-end requests a log of the pages that
-/// are written.
-const FLAG_LOG: u32 = 1;
-
 /// All vrings of a session, in the memory that was mapped last.
 pub(super) struct Vrings<D: Device> {
     pub(super) device: D,
@@ -27,6 +23,8 @@ pub(super) struct Vrings<D: Device> {
     pub(super) records: Option<InflightRecords>,
     features: Features,
     memory: Option<Arc<Memory>>,
+    /// The log of written pages, which is in use while that feature is negotiated.
+    log: Option<Arc<WriteLog>>,
     vrings: Vec<Vring>,
     /// Vrings that were started elsewhere than the front-end said, or perhaps should have been.
     recovered: Vec<(usize, Recovery)>,
@@ -41,6 +39,7 @@ impl<D: Device> Vrings<D> {
             records: None,
             features: Features::default(),
             memory: None,
+            log: None,
             vrings,
             recovered: Vec::new(),
         }
@@ -73,17 +72,54 @@ impl<D: Device> Vrings<D> {
         std::mem::take(&mut self.recovered)
     }
 
-    /// Changes the features, which is possible only while no vring runs.
+    /// Changes the features. While vrings run, only the log can be switched on and off.
     pub(super) fn set_features(&mut self, features: Features) -> Result<(), SessionError> {
-        if features == self.features {
-            return Ok(());
-        }
-        if self.vrings.iter().any(|ring| ring.running) {
-            return Err(SessionError::FeaturesWhileStarted);
+        let changed = features.0 ^ self.features.0;
+        if changed & !bit::LOG_ALL != 0 {
+            if self.vrings.iter().any(|ring| ring.running) {
+                return Err(SessionError::FeaturesWhileStarted);
+            }
+            self.device.set_features(Features(features.0 & !bit::LOG_ALL));
         }
         self.features = features;
-        self.device.set_features(features);
-        Ok(())
+        match changed & bit::LOG_ALL {
+            0 => Ok(()),
+            _ => self.change_log(),
+        }
+    }
+
+    /// The log of written pages that the front-end has shared.
+    pub(super) fn log(&self) -> Option<&WriteLog> {
+        self.log.as_deref()
+    }
+
+    /// Marks written pages in `log` from now on, while that feature is negotiated.
+    pub(super) fn set_log(&mut self, log: WriteLog) -> Result<(), SessionError> {
+        self.log = Some(Arc::new(log));
+        self.change_log()
+    }
+
+    /// The log that is in use.
+    fn used_log(&self) -> Option<&Arc<WriteLog>> {
+        self.log.as_ref().filter(|_| self.features.has(bit::LOG_ALL))
+    }
+
+    /// Whether the log that is in use, if any, has a bit for each page of `memory`.
+    pub(super) fn check_log(&self, memory: &Memory) -> Result<(), SessionError> {
+        match self.used_log().map(|log| log.end()) {
+            Some(log) if log < memory.end() => {
+                Err(SessionError::ShortLog { log, memory: memory.end() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves the vrings that run to the same memory under another log. The device takes all queues
+    /// back for that, so nothing is written under the former one any more.
+    fn change_log(&mut self) -> Result<(), SessionError> {
+        let Some(memory) = self.memory.clone() else { return Ok(()) };
+        self.check_log(&memory)?;
+        self.set_memory(memory)
     }
 
     /// Signals the error descriptors of all vrings.
@@ -150,14 +186,14 @@ impl<D: Device> Vrings<D> {
         address: RingAddress,
         name: &'static str,
     ) -> Result<(), SessionError> {
-        if address.flags & FLAG_LOG != 0 {
-            return Err(SessionError::Log(ring));
-        }
         let index = self.index(ring, name)?;
-        if self.vring(index).address == Some(address) {
-            return Ok(());
+        let vring = self.vring(index);
+        match vring.address {
+            Some(old) if old == address => return Ok(()),
+            // Only how it is logged may change while it runs.
+            Some(old) if old.is_same_place(&address) => vring.address = Some(address),
+            _ => self.stopped(ring, name)?.address = Some(address),
         }
-        self.stopped(ring, name)?.address = Some(address);
         self.update(index)
     }
 
@@ -303,6 +339,7 @@ impl<D: Device> Vrings<D> {
     /// # Errors
     /// The first vring that is not usable there. All such vrings are stopped.
     pub(super) fn set_memory(&mut self, memory: Arc<Memory>) -> Result<(), SessionError> {
+        let memory = Arc::new(memory.with_log(self.used_log().cloned()));
         let mut result = Ok(());
         for LostVring { vring: ring, base, violation } in self.device.set_memory(&memory) {
             if let Some(vring) = self.vrings.get_mut(ring) {

@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags, SealFlags, fcntl_add_seals, fcntl_setfl, ftruncat
 
 use crate::Beacon;
 use crate::front_end::*;
+use crate::logs::logs;
 
 /// The required outcome of an attack.
 #[derive(Clone, Copy)]
@@ -56,13 +57,14 @@ pub fn all() -> Vec<Attack> {
         orders(),
         lies(),
         nuisances(),
+        logs(),
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-fn running(
+pub fn running(
     name: &'static str,
     kind: Kind,
     outcome: Outcome,
@@ -741,9 +743,9 @@ fn orders() -> Vec<Attack> {
         ),
         fresh(
             "protocol features that are not offered",
-            Stops("SET_PROTOCOL_FEATURES with 0x2"),
+            Stops("SET_PROTOCOL_FEATURES with 0x40"),
             |hostile, _| {
-                hostile.say(code::SET_PROTOCOL_FEATURES, &longs(&[2]), &[]);
+                hostile.say(code::SET_PROTOCOL_FEATURES, &longs(&[0x40]), &[]);
             },
         ),
         running(
@@ -828,9 +830,6 @@ fn orders() -> Vec<Attack> {
         }),
         fresh("a ring across two regions", Stops("is outside the peer's memory"), |hostile, _| {
             placed(hostile, SECOND - 16, device(1));
-        }),
-        fresh("a ring with a log", Stops("asks for a log"), |hostile, _| {
-            hostile.say(code::SET_VRING_ADDR, &[words(&[0, 1]), vec![0; 32]].concat(), &[]);
         }),
         fresh(
             "a position beyond 16 bits",

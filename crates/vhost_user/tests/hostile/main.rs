@@ -4,6 +4,7 @@
 
 mod attacks;
 mod front_end;
+mod logs;
 mod random;
 mod station;
 

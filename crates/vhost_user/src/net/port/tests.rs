@@ -8,6 +8,8 @@ use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 use tempfile::TempDir;
 
+mod migration;
+
 use super::*;
 use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest};
 
@@ -91,14 +93,20 @@ const FEATURES: u64 = bit::VERSION_1 | bit::EVENT_IDX | bit::MRG_RXBUF;
 
 impl<R: DriverRing> Plugged<R> {
     fn on(stream: UnixStream, features: u64) -> Plugged<R> {
-        let config = FrontEndConfig {
-            features,
-            required: features,
-            queue_pairs: 1,
-            mtu: Some(1500),
-            protocol: FrontEndConfig::usual_protocol(),
-        };
-        let mut front = FrontEnd::negotiate(stream, &config).unwrap();
+        Self::with(
+            stream,
+            &FrontEndConfig {
+                features,
+                required: features,
+                queue_pairs: 1,
+                mtu: Some(1500),
+                protocol: FrontEndConfig::usual_protocol(),
+            },
+        )
+    }
+
+    fn with(stream: UnixStream, config: &FrontEndConfig) -> Plugged<R> {
+        let mut front = FrontEnd::negotiate(stream, config).unwrap();
         let mut guest = Guest::new(1 << 20, 2).unwrap();
         front.share(&guest).unwrap();
         let mut driver: Driver<R> = front.driver(&mut guest, 0, (64, 64), 0).unwrap();

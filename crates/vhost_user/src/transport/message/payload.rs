@@ -42,6 +42,24 @@ pub struct RingAddress {
     pub used: u64,
     /// Available ring (split) or driver event suppression structure (packed).
     pub avail: u64,
+    /// Guest address of the used ring (split) or the device event suppression structure (packed), for
+    /// the log of written pages.
+    pub log: u64,
+}
+
+impl RingAddress {
+    /// Bit 0 of the flags (`VHOST_VRING_F_LOG`): what is written to the ring is to be logged.
+    const LOG: u32 = 1;
+
+    /// Where the used ring is logged, if it is to be logged.
+    pub fn used_log(&self) -> Option<u64> {
+        (self.flags & Self::LOG != 0).then_some(self.log)
+    }
+
+    /// Whether the ring lies at the same place as the `other` one, however they are logged.
+    pub fn is_same_place(&self, other: &RingAddress) -> bool {
+        *self == RingAddress { flags: self.flags, log: self.log, ..*other }
+    }
 }
 
 /// Whether a ring's event descriptor comes beside the message, or there is none.
@@ -56,6 +74,15 @@ pub struct ConfigRange {
     pub size: u32,
     /// Bit 0: the front-end writes on behalf of a live migration.
     pub flags: u32,
+}
+
+/// A bitmap of written pages (`struct VhostUserLog`). Its descriptor travels beside the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogArea {
+    /// Bytes.
+    pub len: u64,
+    /// Where in the file it begins.
+    pub offset: u64,
 }
 
 /// Memory for in-flight records (`struct VhostUserInflight`).
@@ -105,6 +132,18 @@ impl Payload<'_> {
         self.exactly().map(u64::from_le_bytes)
     }
 
+    /// `struct VhostUserLog`: the size and the offset of a log.
+    pub(super) fn log_area(&self) -> Result<LogArea, BadMessage> {
+        let bytes = self.exactly::<16>()?;
+        Ok(LogArea { len: u64_at(&bytes, 0), offset: u64_at(&bytes, 8) })
+    }
+
+    /// An Ethernet address in the first six bytes of a number.
+    pub(super) fn mac(&self) -> Result<[u8; 6], BadMessage> {
+        let [a, b, c, d, e, f, _, _] = self.exactly::<8>()?;
+        Ok([a, b, c, d, e, f])
+    }
+
     /// `struct vhost_vring_state`: a vring and a number.
     pub(super) fn state(&self) -> Result<(u8, u32), BadMessage> {
         let bytes = self.exactly::<8>()?;
@@ -125,7 +164,7 @@ impl Payload<'_> {
         }
     }
 
-    /// `struct vhost_vring_addr`; the log address at its end is not used.
+    /// `struct vhost_vring_addr`.
     pub(super) fn address(&self) -> Result<(u8, RingAddress), BadMessage> {
         let bytes = self.exactly::<40>()?;
         let address = RingAddress {
@@ -133,6 +172,7 @@ impl Payload<'_> {
             desc: u64_at(&bytes, 8),
             used: u64_at(&bytes, 16),
             avail: u64_at(&bytes, 24),
+            log: u64_at(&bytes, 32),
         };
         Ok((self.ring(u32_at(&bytes, 0).into())?, address))
     }

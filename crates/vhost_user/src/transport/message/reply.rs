@@ -6,6 +6,8 @@ use super::payload::{ConfigRange, Inflight};
 /// A reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
+    /// Nothing but the header.
+    Empty,
     /// A number; as an acknowledgement, 0 for done and 1 for refused.
     Number(u64),
     /// A vring and its position.
@@ -32,7 +34,7 @@ impl Reply {
                 payload.truncate(size);
                 payload
             }
-            Reply::Config(_, None) => Vec::new(),
+            Reply::Empty | Reply::Config(_, None) => Vec::new(),
             Reply::Config(ConfigRange { offset, size, flags }, Some(bytes)) => {
                 [[offset, size, flags].map(u32::to_le_bytes).as_flattened(), &bytes].concat()
             }

@@ -3,7 +3,7 @@
 use super::error::BadMessage;
 use super::header::Header;
 use super::layout::{NAMES, name};
-use super::payload::{ConfigRange, HasFd, Inflight, Payload, Region, RingAddress};
+use super::payload::{ConfigRange, HasFd, Inflight, LogArea, Payload, Region, RingAddress};
 
 /// A request of the front-end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,10 @@ pub enum Request {
     ResetOwner,
     /// The complete memory table; one descriptor for each region.
     SetMemTable(Vec<Region>),
+    /// Where written pages are marked; the descriptor comes with the message.
+    SetLogBase(LogArea),
+    /// An event descriptor, which comes with the message, for pages that were marked.
+    SetLogFd,
     /// Number of entries of a vring.
     SetVringNum(u8, u16),
     /// Addresses of a vring.
@@ -40,6 +44,8 @@ pub enum Request {
     GetQueueNum,
     /// Whether a vring passes data.
     SetVringEnable(u8, bool),
+    /// Announce this address of the guest, which has migrated, in the network.
+    SendRarp([u8; 6]),
     /// The guest will be told this MTU, in bytes.
     NetSetMtu(u64),
     /// Read the configuration space.
@@ -75,6 +81,8 @@ impl Request {
             3 => body.empty().map(|()| Request::SetOwner)?,
             4 => body.empty().map(|()| Request::ResetOwner)?,
             5 => Request::SetMemTable(body.table()?),
+            6 => Request::SetLogBase(body.log_area()?),
+            7 => body.empty().map(|()| Request::SetLogFd)?,
             8 => body.ring_size().map(|(ring, size)| Request::SetVringNum(ring, size))?,
             9 => body.address().map(|(ring, address)| Request::SetVringAddr(ring, address))?,
             10 => body.state().map(|(ring, base)| Request::SetVringBase(ring, base))?,
@@ -86,6 +94,7 @@ impl Request {
             16 => Request::SetProtocolFeatures(body.number()?),
             17 => body.empty().map(|()| Request::GetQueueNum)?,
             18 => body.enable().map(|(ring, enable)| Request::SetVringEnable(ring, enable))?,
+            19 => Request::SendRarp(body.mac()?),
             20 => Request::NetSetMtu(body.number()?),
             21 => body.empty().map(|()| Request::SetBackendReqFd)?,
             24 => body.config().map(|(range, _)| Request::GetConfig(range))?,
@@ -109,7 +118,11 @@ impl Request {
     pub fn fds(&self) -> usize {
         match self {
             Request::SetMemTable(regions) => regions.len(),
-            Request::AddMemReg(_) | Request::SetInflightFd(_) | Request::SetBackendReqFd => 1,
+            Request::AddMemReg(_)
+            | Request::SetInflightFd(_)
+            | Request::SetBackendReqFd
+            | Request::SetLogBase(_)
+            | Request::SetLogFd => 1,
             Request::SetVringKick(_, has)
             | Request::SetVringCall(_, has)
             | Request::SetVringErr(_, has) => usize::from(*has),

@@ -62,8 +62,25 @@ fn ring_addresses_are_read_in_the_order_of_the_structure() {
     for field in [0x1000u64, 0x2000, 0x3000, 0x4000] {
         bytes.extend_from_slice(&field.to_le_bytes());
     }
-    let address = RingAddress { flags: 0, desc: 0x1000, used: 0x2000, avail: 0x3000 };
+    let address = RingAddress { flags: 0, desc: 0x1000, used: 0x2000, avail: 0x3000, log: 0x4000 };
     assert_eq!(parse(9, &bytes, 0), Ok(Request::SetVringAddr(2, address)));
+    assert_eq!(address.used_log(), None);
+    let logged = RingAddress { flags: 1, log: 0x5000, ..address };
+    assert_eq!(logged.used_log(), Some(0x5000));
+    assert!(logged.is_same_place(&address));
+    assert!(!logged.is_same_place(&RingAddress { desc: 0, ..address }));
+}
+
+#[test]
+fn requests_of_a_migration_are_read() {
+    let area = [8192u64.to_le_bytes(), 4096u64.to_le_bytes()].concat();
+    let log = LogArea { len: 8192, offset: 4096 };
+    assert_eq!(parse(6, &area, 1), Ok(Request::SetLogBase(log)));
+    assert_eq!(parse(7, &[], 1), Ok(Request::SetLogFd));
+    let mac = [0x52, 0x54, 0, 1, 2, 3];
+    assert_eq!(parse(19, &[0x52, 0x54, 0, 1, 2, 3, 9, 9], 0), Ok(Request::SendRarp(mac)));
+    let alone = BadMessage::Descriptors { name: "SET_LOG_BASE", fds: 0, expected: 1 };
+    assert_eq!(parse(6, &area, 0), Err(alone));
 }
 
 #[test]
@@ -137,7 +154,7 @@ fn impossible_values_are_refused() {
 #[test]
 fn what_is_not_offered_can_be_declined() {
     for (code, refusal) in [
-        (6, BadMessage::NotOffered("SET_LOG_BASE")),
+        (28, BadMessage::NotOffered("POSTCOPY_ADVISE")),
         (33, BadMessage::NotOffered("GPU_SET_SOCKET")),
         (0, BadMessage::Unknown(0)),
         (45, BadMessage::Unknown(45)),
@@ -172,6 +189,7 @@ fn replies_name_their_request() {
     let bytes = Reply::State(3, 77).encode(11);
     assert_eq!(bytes[..12], header(11, 1 | REPLY, 8));
     assert_eq!(bytes[12..], state(3, 77));
+    assert_eq!(Reply::Empty.encode(6), header(6, 1 | REPLY, 0));
     assert_eq!(Reply::Number(1).encode(2)[12..], 1u64.to_le_bytes());
 }
 

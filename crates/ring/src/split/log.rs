@@ -1,0 +1,47 @@
+//! The log of what the device writes into a used ring.
+//!
+//! The front-end tells the guest address of the used ring for the log, which need not be the one
+//! that the ring is translated by (vhost-user: `log_guest_addr`). A hostile one marks wrong pages of
+//! its own log.
+
+use super::{RING_ENTRIES, RING_INDEX, USED_ENTRY, used_len};
+use crate::region::Memory;
+
+/// A used ring, as the log knows it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct UsedLog {
+    /// Guest address of the used ring.
+    pub(super) addr: u64,
+    /// Entries.
+    pub(super) size: u16,
+    /// `VIRTIO_F_EVENT_IDX` was negotiated.
+    pub(super) event_idx: bool,
+}
+
+impl UsedLog {
+    /// Elements `old..new` were written, by their numbers, and then the index.
+    #[cold]
+    pub(super) fn published(&self, memory: &Memory, old: u16, new: u16) {
+        let first = old & (self.size - 1);
+        let count = new.wrapping_sub(old).min(self.size);
+        let straight = count.min(self.size - first);
+        self.log_elements(memory, first, straight);
+        self.log_elements(memory, 0, count - straight);
+        self.log(memory, RING_INDEX, 2);
+    }
+
+    /// The driver was asked to kick, or not to: by the event index, or by the flags.
+    #[cold]
+    pub(super) fn suppressed(&self, memory: &Memory) {
+        self.log(memory, if self.event_idx { used_len(self.size) - 2 } else { 0 }, 2);
+    }
+
+    fn log_elements(&self, memory: &Memory, first: u16, count: u16) {
+        let offset = RING_ENTRIES + USED_ENTRY * u64::from(first);
+        self.log(memory, offset, USED_ENTRY * u64::from(count));
+    }
+
+    fn log(&self, memory: &Memory, offset: u64, len: u64) {
+        memory.log(self.addr.saturating_add(offset), len);
+    }
+}
