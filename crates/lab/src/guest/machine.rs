@@ -32,6 +32,8 @@ pub struct Spec<'a> {
     pub namespace: Option<&'a Namespace>,
     /// What boots the guest from its first disk; `None`: QEMU loads the kernel.
     pub firmware: Option<Firmware>,
+    /// The guest does not boot: QEMU listens at this socket for one that migrates here.
+    pub incoming: Option<PathBuf>,
 }
 
 impl Spec<'_> {
@@ -46,6 +48,7 @@ impl Spec<'_> {
             disks,
             namespace: None,
             firmware: None,
+            incoming: None,
         }
     }
 }
@@ -312,6 +315,9 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
     }
     for (index, disk) in spec.disks.iter().enumerate() {
         args.extend(disk.args(index, accel).into_iter().map(OsString::from));
+    }
+    if let Some(socket) = &spec.incoming {
+        args.extend(["-incoming".into(), format!("unix:{}", socket.display()).into()]);
     }
     args
 }

@@ -65,19 +65,33 @@ impl Lab {
     }
 
     fn begin(&self, port: usize, attach: Attach<'_>) -> Guest {
+        self.begin_at(socket(self.daemon.dir(), port), port, attach, None)
+    }
+
+    /// Starts QEMU at a port of any daemon; where the guest is not to boot, QEMU waits at `incoming`
+    /// for one that migrates.
+    pub fn begin_at(
+        &self,
+        socket: PathBuf,
+        port: usize,
+        attach: Attach<'_>,
+        incoming: Option<PathBuf>,
+    ) -> Guest {
         let nic = Nic {
-            link: Link::VhostUser {
-                socket: socket(self.daemon.dir(), port),
-                listens: attach.listens,
-            },
+            link: Link::VhostUser { socket, listens: attach.listens },
             mac: Mac([0x52, 0x54, 0, 0x77, 0, u8::try_from(port).unwrap() + 1]),
             queues: if attach.queues == 0 { 4 } else { attach.queues },
             options: attach.options.iter().map(|option| (*option).to_owned()).collect(),
         };
         // Receive buffers that do not merge are 64 KiB each: two queues with 1024 of them take half
         // of this.
-        let spec =
-            Spec { cpus: 2, memory: 512, nics: vec![nic], ..Spec::new(&format!("guest-{port}")) };
+        let spec = Spec {
+            cpus: 2,
+            memory: 512,
+            nics: vec![nic],
+            incoming,
+            ..Spec::new(&format!("guest-{port}"))
+        };
         Guest::start(&self.image, self.accel, &spec).unwrap()
     }
 

@@ -7,6 +7,7 @@
 mod disk;
 mod lab;
 mod life;
+mod migration;
 mod offloads;
 mod pair;
 mod pool;
