@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bpf;
 mod bytes;
 pub mod checksum;
 pub mod claim;

@@ -270,6 +270,18 @@ impl Burst {
         whole.slice(frame.skip, whole.len().saturating_sub(frame.skip))
     }
 
+    /// The bytes of frame `i`, as far as they may be looked at: a frame that was refused when it was
+    /// fetched may have no head, and no more than that.
+    pub(crate) fn readable(&self, i: usize) -> (&[u8], Body<'_>) {
+        let (frame, head) = (&self.frames[i], self.heads[i].as_slice());
+        if frame.len > MAX_FRAME {
+            // The head is still that of another frame.
+            return (&[], Body::empty());
+        }
+        let is_whole = frame.skip == 0 || frame.len as usize <= head.len();
+        (head, if is_whole { Body::empty() } else { self.body(i) })
+    }
+
     /// Asks for the payload of frame `i`, if there is one, ahead of its copy; returns how long the
     /// frame is, then. Long frames are left to the hardware, which sees them coming by itself.
     #[inline(always)]

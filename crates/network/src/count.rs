@@ -204,6 +204,20 @@ impl QueueCounters {
         self.drops.0[reason as usize].get()
     }
 
+    /// Frames dropped so far, by the numbers of reasons.
+    pub(crate) fn drops(&self) -> [u64; DropReason::ALL.len()] {
+        self.drops.0.each_ref().map(Counter::get)
+    }
+
+    /// A reason for which more frames were dropped than `before`.
+    pub(crate) fn dropped_since(
+        &self,
+        before: &[u64; DropReason::ALL.len()],
+    ) -> Option<DropReason> {
+        let grown = |(reason, before): &(&DropReason, &u64)| self.dropped(**reason) > **before;
+        DropReason::ALL.iter().zip(before).find(grown).map(|(reason, _)| *reason)
+    }
+
     /// Frames dropped so far, for whatever reason.
     pub fn dropped_total(&self) -> u64 {
         self.drops.0.iter().map(Counter::get).sum()

@@ -19,6 +19,7 @@ use crate::burst::Frame;
 use crate::cost::cost;
 use crate::count::DropReason;
 use crate::egress::Egress;
+use crate::flowcache::Action;
 use crate::outcome::{Outcome, taken};
 use crate::pipeline::{Blocked, FramePipeline};
 use crate::port::QueueError;
@@ -48,7 +49,7 @@ impl FramePipeline {
         let (mut i, mut known) = (frames.start, None);
         while i < frames.end {
             let Some(route) = self.routes.to(target.port) else {
-                self.drop_at(src, DropReason::PortDown, frames.end - i);
+                self.drop_sent(src, i..frames.end, DropReason::PortDown);
                 return None;
             };
             route.use_it();
@@ -93,10 +94,11 @@ impl FramePipeline {
         match egress {
             Egress::Local(slot) if hop.over_mtu => {
                 self.drop_at(slot, DropReason::OverMtu, frames.len());
+                self.capture_lost(slot, frames, target.tag, DropReason::OverMtu);
                 None
             }
             Egress::Remote(_) if hop.over_mtu => {
-                self.drop_at(src, DropReason::OverMtu, frames.len());
+                self.drop_sent(src, frames, DropReason::OverMtu);
                 None
             }
             Egress::Local(slot) => self.enqueue(src, slot, frames, target.tag),
@@ -104,7 +106,7 @@ impl FramePipeline {
                 .hand_off(src, frames, location, target)
                 .map(|at| Blocked { at, wait: Wait::InFlight }),
             Egress::Unreachable => {
-                self.drop_at(src, DropReason::PortDown, frames.len());
+                self.drop_sent(src, frames, DropReason::PortDown);
                 None
             }
             Egress::Moving | Egress::Rebalancing => Some(self.wait_for_migration(frames.start)),
@@ -154,7 +156,7 @@ impl FramePipeline {
             let before = slot.passed.total();
             let (burst, origin) = (&self.burst, self.receivers.origin);
             let run = Run { burst, i, end, tag, origin, now: self.clock.now };
-            let full = slot.receive(run, &mut self.receivers.grant_copies);
+            let full = slot.receive_tapped(run, &mut self.receivers.grant_copies, &mut self.taps);
             let added = std::mem::take(&mut slot.added);
             self.service.cost += added;
             self.service.added += added;
@@ -162,8 +164,11 @@ impl FramePipeline {
             self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
             self.measure_receiver(dst);
             let full = full?;
-            if let Some(until) = self.wait_for_room(src, dst, full) {
-                return Some(Blocked { at: full, wait: Wait::Receiver { slot: dst, until } });
+            match self.wait_for_room(src, dst, full) {
+                Ok(until) => {
+                    return Some(Blocked { at: full, wait: Wait::Receiver { slot: dst, until } });
+                }
+                Err(reason) => self.capture_lost(dst, full..full + 1, tag, reason),
             }
             i = full + 1;
         }
@@ -196,6 +201,9 @@ impl FramePipeline {
             }
         }
         if reached == 0 {
+            if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+                frame.action = Action::Drop(DropReason::NoReceiver);
+            }
             self.drop_at(src, DropReason::NoReceiver, 1);
         }
         let copies = reached.saturating_sub(1);

@@ -157,7 +157,7 @@ impl FramePipeline {
         while let Some((i, end, tag)) = next_run(&batch.burst, batch.next) {
             let origin = Origin::Batch(batch.number);
             let run = Run { burst: &batch.burst, i, end, tag, origin, now: self.clock.now };
-            let full = slot.receive(run, &mut self.receivers.grant_copies);
+            let full = slot.receive_tapped(run, &mut self.receivers.grant_copies, &mut self.taps);
             batch.next = full.unwrap_or(end);
             self.profiler.note_received(slot, &batch.burst, i..batch.next);
             if full.is_some() {
@@ -165,7 +165,9 @@ impl FramePipeline {
                     whole = false;
                     break;
                 }
-                slot.on.counters.lose(who.drop_reason(), 1);
+                let reason = who.drop_reason();
+                slot.on.counters.lose(reason, 1);
+                slot.tap_lost(&mut self.taps, &batch.burst, batch.next, tag, reason);
                 batch.next += 1;
             }
         }

@@ -25,8 +25,9 @@ use crate::port::QueuePair;
 use crate::port_accounts::PortAccounts;
 use crate::queue_selector::QueueSelector;
 use crate::restrictions::{Restrictions, RestrictionsCell};
-use crate::schedule::{Parts, ProfileRequest, seconds};
+use crate::schedule::{Parts, ProfileRequest, Request, seconds};
 
+mod captures;
 mod changes;
 mod moves;
 mod spec;
@@ -177,6 +178,7 @@ impl Fabric {
         }
         let mut state = self.lock();
         state.ports.remove(&id.0);
+        self.forget_captured(&mut state, id);
         self.switch().remove_port(id);
         self.publish(&state);
     }
@@ -326,7 +328,7 @@ impl Fabric {
         let _one = self.lock();
         for worker in 0..self.worker_count() {
             let (done, followed) = mpsc::channel();
-            self.workers.request(worker, ProfileRequest { number, done });
+            self.workers.request(worker, Request::Profile(ProfileRequest { number, done }));
             // Closed, and never written to.
             let _ = followed.recv();
         }

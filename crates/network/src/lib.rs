@@ -12,6 +12,8 @@
 mod backpressure;
 pub mod burst;
 mod burst_limit;
+pub mod capture;
+mod capturing;
 mod classifier;
 pub mod control_budget;
 mod cost;

@@ -8,7 +8,8 @@
 //! [`software_offload`](crate::software_offload), floods, passed grants, hand-off to another worker
 //! ([`exchange`](crate::exchange)) and waits for a migration off [`deliver`](crate::deliver), a
 //! device's own queue and rate limits off fetch. Profiles are taken by guards around the steps
-//! ([`profiling`](crate::profiling)).
+//! ([`profiling`](crate::profiling)), and captures by taps beside them
+//! ([`capturing`](crate::capturing)).
 //!
 //! A hostile sender can publish whatever it likes: a frame's head is copied once and only the copy
 //! is looked at, a burst has at most [`BURST`](crate::burst::BURST) frames, and whatever its frames
@@ -20,6 +21,7 @@ use std::time::Instant;
 use runtime::{PendingInterrupts, Served};
 
 use crate::burst::Burst;
+use crate::capture::tap::Taps;
 use crate::classifier::Classifier;
 use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
@@ -50,6 +52,7 @@ pub struct FramePipeline {
     pub(crate) faults: FaultMeter,
     pub(crate) interrupts: PendingInterrupts,
     pub(crate) profiler: StageProfiler,
+    pub(crate) taps: Taps,
     pub(crate) clock: Clock,
     pub(crate) counters: Arc<WorkerCounters>,
 }
@@ -83,6 +86,7 @@ impl FramePipeline {
         self.step(Step::Classify, |pipeline| pipeline.classify(src));
         self.measure_sender(src);
         let finished = self.step_deliver(src, |pipeline| pipeline.deliver(src));
+        self.capture_sent(src, finished);
         self.step_complete(|pipeline| pipeline.complete(src, finished));
         self.service.served(finished, finished > 0)
     }

@@ -19,26 +19,31 @@ use crate::wait::Wait;
 
 impl FramePipeline {
     /// The receiver in slot `dst` is full for frame `at` of the burst of slot `src`. Returns until
-    /// when the frame may wait; `None`: it was dropped, and counted.
+    /// when the frame may wait, or why it was dropped. Then it is counted.
     #[cold]
-    pub(crate) fn wait_for_room(&mut self, src: usize, dst: usize, at: usize) -> Option<Instant> {
+    pub(crate) fn wait_for_room(
+        &mut self,
+        src: usize,
+        dst: usize,
+        at: usize,
+    ) -> Result<Instant, DropReason> {
         let now = self.clock.now;
-        let port = self.slots.get(dst)?.on.port;
+        let port = self.slots.get(dst).ok_or(DropReason::PortDown)?.on.port;
         let rest = &self.burst.frames()[at..];
         let same = rest
             .iter()
             .all(|frame| matches!(&frame.action, Action::Output(target) if target.port == port));
         let sole = same
             && self.slots.get(src).is_some_and(|sender| sender.sending.destinations.is_sole(now));
-        let floods = matches!(rest.first()?.action, Action::Flood(_));
-        let slot = self.slots.get_mut(dst)?;
+        let floods = rest.first().is_some_and(|frame| matches!(frame.action, Action::Flood(_)));
+        let slot = self.slots.get_mut(dst).ok_or(DropReason::PortDown)?;
         let who = if sole { Waiting::Sole } else { Waiting::Shared };
         let until = if floods { None } else { slot.backpressure.full(who, now) };
-        if until.is_none() {
+        until.ok_or_else(|| {
             let reason = if floods { DropReason::RxFull } else { who.drop_reason() };
             slot.on.counters.lose(reason, 1);
-        }
-        until
+            reason
+        })
     }
 
     /// The queue in slot `src` sends to `port`, and did not before.

@@ -11,9 +11,10 @@ use runtime::{
     Attached, ClassId, Departure, Doorbell, PendingInterrupts, Pipeline, RunCounters, Served,
     Status, Waits,
 };
-use switch::Switch;
+use switch::{PortId, Switch};
 
 use crate::burst::{BURST, Burst};
+use crate::capture::tap::{Tap, Taps};
 use crate::classifier::Classifier;
 use crate::count::WorkerCounters;
 use crate::fault_meter::FaultMeter;
@@ -44,6 +45,25 @@ pub(crate) struct Parts {
     pub start: Instant,
 }
 
+/// A request to a worker.
+pub enum Request {
+    /// To take profiles, or stop that.
+    Profile(ProfileRequest),
+    /// To change captures. What is left over of it goes to the sender.
+    Capture(CaptureChange, Sender<Leftover>),
+}
+
+/// A part of a capture that a worker does not need any more, to be freed elsewhere.
+pub struct Leftover(#[allow(dead_code)] Option<Box<Tap>>);
+
+/// A change of a worker's captures.
+pub enum CaptureChange {
+    /// The tap of the capture with this number; `None`: the capture ends.
+    Set(usize, Option<Box<Tap>>),
+    /// The port takes part in no capture any more.
+    Forget(PortId),
+}
+
 /// A request to take profiles from now on, or, with number zero, to stop that.
 pub struct ProfileRequest {
     /// Another number than that of the request before.
@@ -72,6 +92,7 @@ impl FramePipeline {
             faults: FaultMeter::new(page_faults, start),
             interrupts: PendingInterrupts::default(),
             profiler: StageProfiler::new(Arc::clone(&counters)),
+            taps: Taps::default(),
             clock: Clock::new(start),
             counters,
         }
@@ -85,6 +106,21 @@ impl FramePipeline {
             let slots = &mut self.slots;
             self.interrupts.fire_due(|at| slots.get_mut(at)?.fire_due(now));
         }
+    }
+
+    /// Makes a change of captures. Returns the tap that is not needed any more.
+    fn change_captures(&mut self, change: CaptureChange) -> Option<Box<Tap>> {
+        let left = match change {
+            CaptureChange::Set(number, tap) => self.taps.set(number, tap),
+            CaptureChange::Forget(port) => {
+                self.taps.forget(port);
+                None
+            }
+        };
+        for (_, slot) in self.slots.iter_mut() {
+            slot.captures = self.taps.of(slot.on.port);
+        }
+        left
     }
 
     /// The queue in slot `at` has left: whoever waited for it waits no longer.
@@ -102,7 +138,7 @@ impl FramePipeline {
 impl Pipeline for FramePipeline {
     type Queue = Box<Attachment>;
     type Topology = Topology;
-    type Request = ProfileRequest;
+    type Request = Request;
 
     const QUANTUM: u64 = QUANTUM;
 
@@ -119,7 +155,8 @@ impl Pipeline for FramePipeline {
     fn attach(&mut self, queue: Box<Attachment>) -> Attached {
         let (class, policy) = (ClassId(queue.port.0.into()), queue.policy);
         let failed = queue.failed;
-        let slot = self.slots.insert(Slot::new(*queue));
+        let captures = self.taps.of(queue.port);
+        let slot = self.slots.insert(Slot { captures, ..Slot::new(*queue) });
         Attached { slot, class, policy, failed }
     }
 
@@ -169,9 +206,17 @@ impl Pipeline for FramePipeline {
         }
     }
 
-    fn request(&mut self, ProfileRequest { number, done }: ProfileRequest) {
-        self.profiler.set_request(number, &mut self.burst.heads_watch);
-        drop(done);
+    fn request(&mut self, request: Request) {
+        match request {
+            Request::Profile(ProfileRequest { number, done }) => {
+                self.profiler.set_request(number, &mut self.burst.heads_watch);
+                drop(done);
+            }
+            Request::Capture(change, left) => {
+                // Nobody may be there to take it, if the fabric is gone.
+                let _ = left.send(Leftover(self.change_captures(change)));
+            }
+        }
     }
 
     #[inline]

@@ -16,6 +16,7 @@ use switch::PortId;
 use crate::backpressure::Backpressure;
 use crate::burst::Frame;
 use crate::burst_limit::BurstLimit;
+use crate::capture::tap::Captures;
 use crate::count::{DropReason, QueueCounters};
 use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
@@ -111,6 +112,8 @@ pub struct Slot {
     pub leaving: Option<Leaving>,
     /// The restrictions of the queue's port; `None`: nothing.
     pub restrictions: Option<Arc<Restrictions>>,
+    /// The captures that its port takes part in.
+    pub captures: Captures,
 }
 
 impl Slot {
@@ -137,6 +140,7 @@ impl Slot {
             drain: false,
             unsignalled,
             leaving: None,
+            captures: 0,
         }
     }
 

@@ -8,6 +8,8 @@ use runtime::coalescing::CoalescingLimits;
 use runtime::poll::PollingPolicy;
 use switch::PortId;
 
+use super::captures::Entry;
+use crate::capture::MAX_CAPTURES;
 use crate::count::QueueCounters;
 use crate::port::QueuePair;
 use crate::port_accounts::PortAccounts;
@@ -46,6 +48,8 @@ pub(super) struct Queue {
 pub(super) struct State {
     pub ports: BTreeMap<u16, Port>,
     pub next_queue: u64,
+    /// By number.
+    pub captures: [Option<Entry>; MAX_CAPTURES],
 }
 
 impl State {
