@@ -3,6 +3,7 @@
 //! (module [`daemon`]) run here only.
 
 pub mod blkif;
+pub mod bpf;
 pub mod control;
 pub mod daemon;
 pub mod disk;

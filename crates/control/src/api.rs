@@ -5,6 +5,7 @@
 //! a version; none is renamed, left out, or changes its meaning. What is not known or not set is
 //! null.
 
+mod capture;
 mod disk;
 mod limits;
 mod port;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value as Json};
 
 pub use xen::netif::guest_times::GuestTimes;
 
+pub use capture::CaptureRequest;
 pub use disk::{DiskCounts, DiskLimitsReport, DiskQueueReport, DiskReport};
 pub use limits::{BudgetReport, DirectionReport, LimitsReport};
 pub use port::{
@@ -151,6 +153,10 @@ pub enum Request {
         /// For how long.
         seconds: u32,
     },
+    /// Capture frames. The connection carries the capture after the reply, as pcapng, and no
+    /// further requests. It ends when the client closes its side.
+    #[serde(rename = "capture")]
+    Capture(CaptureRequest),
 }
 
 /// An answer of the daemon.
@@ -228,6 +234,14 @@ mod tests {
             (
                 Request::DiskResize { name: "a".into(), bytes: Some(512) },
                 r#"{"do":"disk.resize","name":"a","bytes":512}"#,
+            ),
+            (
+                Request::Capture(CaptureRequest {
+                    ports: vec!["a".into()],
+                    snaplen: Some(96),
+                    filter: Some(vec![(6, 0, 0, 1)]),
+                }),
+                r#"{"do":"capture","ports":["a"],"snaplen":96,"filter":[[6,0,0,1]]}"#,
             ),
             (Request::PortAdd { port: Map::new() }, r#"{"do":"port.add","port":{}}"#),
         ];

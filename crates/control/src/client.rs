@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 
-use crate::api::{Answer, Profile, Reply, Request, VERSION};
+use crate::api::{Answer, CaptureRequest, Profile, Reply, Request, VERSION};
 use crate::line;
 
 /// How long an answer may take. Removing a port waits for its workers; anything else is at once.
@@ -73,9 +73,27 @@ impl Client {
     /// # Errors
     /// When no daemon answers, or when it refuses.
     pub fn ask(&self, request: &Request) -> Result<Reply, ClientError> {
+        self.converse(request).map(|(reply, _)| reply)
+    }
+
+    /// Starts a capture. Returns the connection, which carries it as pcapng until the client shuts
+    /// down its sending side or closes it, and the first bytes, which have come already.
+    ///
+    /// # Errors
+    /// As for [`ask`](Self::ask).
+    pub fn capture(&self, request: CaptureRequest) -> Result<(UnixStream, Vec<u8>), ClientError> {
+        let (_, connection) = self.converse(&Request::Capture(request))?;
+        Ok(connection)
+    }
+
+    /// Sends a request on a connection of its own. Returns the reply, the connection, and what came
+    /// behind the reply.
+    fn converse(&self, request: &Request) -> Result<(Reply, (UnixStream, Vec<u8>)), ClientError> {
         let mut stream =
             UnixStream::connect(&self.socket).map_err(|error| self.unreachable(error))?;
-        let line = self.exchange(&mut stream, request).map_err(|error| self.broken(error))?;
+        let mut rest = Vec::new();
+        let line =
+            self.exchange(&mut stream, request, &mut rest).map_err(|error| self.broken(error))?;
         let answer: Json =
             serde_json::from_slice(&line).map_err(|error| self.broken(error.into()))?;
         let version = answer.get("version").and_then(Json::as_u64).unwrap_or(0);
@@ -83,7 +101,7 @@ impl Client {
             return Err(ClientError::Version(version.try_into().unwrap_or(0)));
         }
         match serde_json::from_value(answer) {
-            Ok(Answer { ok: Some(reply), .. }) => Ok(reply),
+            Ok(Answer { ok: Some(reply), .. }) => Ok((reply, (stream, rest))),
             Ok(Answer { error: Some(error), .. }) => Err(ClientError::Refused(error)),
             Ok(_) => Err(self.broken(io::Error::new(ErrorKind::InvalidData, "an empty answer"))),
             Err(error) => Err(self.broken(error.into())),
@@ -108,12 +126,17 @@ impl Client {
         Ok(look(0)?.since(&before))
     }
 
-    fn exchange(&self, stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {
+    fn exchange(
+        &self,
+        stream: &mut UnixStream,
+        request: &Request,
+        rest: &mut Vec<u8>,
+    ) -> io::Result<Vec<u8>> {
         let by = Instant::now() + TIMEOUT;
         let mut line = serde_json::to_value(request)?;
         line["version"] = json!(VERSION);
         line::write(stream, format!("{line}\n").as_bytes(), by)?;
-        let answer = line::read(stream, &mut Vec::new(), LONGEST_ANSWER, by)?;
+        let answer = line::read(stream, rest, LONGEST_ANSWER, by)?;
         answer.ok_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection"))
     }
 

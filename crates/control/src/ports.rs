@@ -189,6 +189,19 @@ impl Ports {
         own.chain(vifs).collect()
     }
 
+    /// Why the port of this name cannot be captured.
+    pub fn not_capturable(&self, name: &str) -> String {
+        match self.ports.get(name) {
+            Some(Port { backend: Ok(_), .. }) => format!(
+                "port {name:?} stands for others: capture one of those that `ringmain port list` shows below it"
+            ),
+            Some(Port { backend: Err(error), .. }) => {
+                format!("port {name:?} is not in service: {error}")
+            }
+            None => unknown(name),
+        }
+    }
+
     /// Requests from all guests, under this number, what they have counted of their own time.
     pub fn request_times(&self, number: u64) {
         self.in_service().for_each(|(_, _, backend)| backend.request_times(number));

@@ -15,7 +15,8 @@ use serde_json::Value as Json;
 use unix_socket::Permissions;
 
 use crate::acceptor::{Acceptor, Connections};
-use crate::api::{Answer, Reply, Request, VERSION};
+use crate::api::{Answer, CaptureRequest, Reply, Request, VERSION};
+use crate::capture::CaptureSession;
 use crate::line;
 use crate::socket_file::{Place, SocketError, SocketFile};
 
@@ -43,6 +44,12 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// The problems, in lines for people.
     fn handle(&self, request: Request) -> Result<Reply, String>;
+
+    /// Starts a capture, which is served in place of further requests.
+    ///
+    /// # Errors
+    /// The problem, in a line for people.
+    fn capture(&self, request: CaptureRequest) -> Result<CaptureSession, String>;
 }
 
 /// A control socket that is being served. Dropping it closes all connections and removes the
@@ -125,8 +132,15 @@ fn serve(stream: &mut UnixStream, handler: &dyn Handler) -> io::Result<()> {
             }
             Err(error) => return Err(error),
         };
-        let answer = match parse(&line).and_then(|request| handler.handle(request)) {
-            Ok(reply) => encoded(&Answer { version: VERSION, ok: Some(reply), error: None }),
+        let answer = match parse(&line) {
+            Ok(Request::Capture(request)) => match handler.capture(request) {
+                Ok(session) => {
+                    line::write(stream, &reply(Reply::Done), Instant::now() + TIMEOUT)?;
+                    return session.serve(stream);
+                }
+                Err(error) => refusal(error),
+            },
+            Ok(request) => handler.handle(request).map_or_else(refusal, reply),
             Err(error) => refusal(error),
         };
         line::write(stream, &answer, Instant::now() + TIMEOUT)?;
@@ -147,6 +161,10 @@ fn parse(line: &[u8]) -> Result<Request, String> {
         None => return Err(format!("the request has no version; give \"version\": {VERSION}")),
     }
     serde_json::from_value(json).map_err(|error| format!("the request is not understood: {error}"))
+}
+
+fn reply(reply: Reply) -> Vec<u8> {
+    encoded(&Answer { version: VERSION, ok: Some(reply), error: None })
 }
 
 fn refusal(error: String) -> Vec<u8> {

@@ -15,8 +15,9 @@ use serde_json::{Map, Value as Json};
 use switch::Limits;
 use tracing::info;
 
-use crate::api::{Profile, Reply, Request};
+use crate::api::{CaptureRequest, Profile, Reply, Request};
 use crate::backend;
+use crate::capture::CaptureSession;
 use crate::config::{Config, DiskSpec, PortSpec, XenDisksSpec, sockets};
 use crate::config_file::ConfigFile;
 use crate::confinement::{self, Confinement};
@@ -318,7 +319,19 @@ impl Handler for DaemonState {
             Request::Profile { seconds } => {
                 Ok(self.profile(Duration::from_secs(seconds.min(LONGEST_PROFILE).into())))
             }
+            // The server takes it to `capture`.
+            Request::Capture(_) => Err("a capture needs a connection".to_owned()),
         }
+    }
+
+    fn capture(&self, request: CaptureRequest) -> Result<CaptureSession, String> {
+        // No port may go before the fabric knows that it is captured.
+        let ports = self.lock();
+        let names = ports.names();
+        CaptureSession::start(&self.fabric, request, |name| {
+            let found = names.iter().find(|(_, other)| *other == name);
+            found.map(|(port, _)| *port).ok_or_else(|| ports.not_capturable(name))
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line.
 
 mod budget;
+mod capture;
 mod disk;
 mod flags;
 mod guest;
@@ -12,6 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use control::config::{DEFAULT_FILE, DEFAULT_SOCKET};
 
 pub use budget::Budget;
+pub use capture::Capture;
 pub use disk::Disk;
 pub use guest::Guest;
 pub use port::Port;
@@ -78,6 +80,8 @@ pub enum Command {
     Stats(Stats),
     /// Show where the time of received frames goes
     Profile(Profile),
+    /// Capture the frames that ports send and receive, as pcapng, for Wireshark and tcpdump
+    Capture(Capture),
     /// Show the address table: the port behind which each address was seen
     Mac(Json),
     /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface

@@ -9,6 +9,8 @@ use control::config::ConfigErrors;
 use control::config_file::FileError;
 use control::daemon::DaemonError;
 
+use crate::capture::ExpressionError;
+
 /// Why a command failed: what, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -46,6 +48,22 @@ pub enum Failure {
         "the daemon takes no guests: give it a port of kind \"embedded\" (ringmain port add guests --kind embedded --socket PATH)"
     )]
     NoGuests,
+    /// A capture would go to a terminal.
+    #[error(
+        "standard output is a terminal: give a file with --write, or a pipe (ringmain capture PORT | tshark -r -)"
+    )]
+    Terminal,
+    /// The file for a capture cannot be created.
+    #[error("cannot create {}: {error}", .path.display())]
+    CaptureFile {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// An expression that does not say which frames to capture.
+    #[error(transparent)]
+    Expression(#[from] ExpressionError),
     /// There is no guest.
     #[error(transparent)]
     Guest(#[from] netns_guest::GuestError),
@@ -80,6 +98,8 @@ impl Failure {
             | Failure::Host(_)
             | Failure::NotText(_)
             | Failure::Empty(_)
+            | Failure::Terminal
+            | Failure::Expression(ExpressionError::Refused(_))
             | Failure::Unreadable(_) => ExitCode::from(2),
             // As a shell says it of a command that it can't start.
             Failure::Guest(netns_guest::GuestError::Program { .. }) => ExitCode::from(127),

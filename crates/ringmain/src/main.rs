@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod ask;
+mod capture;
 mod cli;
 mod confine;
 mod failure;
@@ -58,6 +59,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Disk(disk) => ask::disk(&socket, disk),
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
+        Command::Capture(args) => capture::run(&socket, args),
         Command::Mac(args) => ask::mac(&socket, args),
         Command::Completions { shell } => print(&completions(shell)?),
         Command::Man => print(&man::page()?),

@@ -97,6 +97,7 @@ mod tests {
             "reload",
             "stats",
             "mac",
+            "capture",
         ] {
             assert!(page.contains(&format!(".SS ringmain {name}\n")), "{name}");
         }

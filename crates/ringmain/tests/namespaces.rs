@@ -3,6 +3,7 @@
 //!
 //! The guests run this executable itself, in a part that a variable of its environment names.
 
+mod capture;
 mod restrictions;
 mod uplink;
 
@@ -32,6 +33,7 @@ fn part() {
         ["drip", address] => drip(address),
         ["flood", address] => flood(address),
         ["pry", ref ids @ ..] => ids.iter().for_each(|id| pry(id)),
+        ["mix", address] => capture::mix(address),
         ["wait"] => std::thread::sleep(LONG),
         _ => panic!("{part}"),
     }

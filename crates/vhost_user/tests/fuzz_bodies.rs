@@ -1,6 +1,8 @@
 //! The bodies of the fuzz targets on random bytes, so that they are kept working, and find what is
 //! easy to find, wherever the tests run. `scripts/fuzz` lets a fuzzer choose the bytes.
 
+#[path = "../../../fuzz/src/bpf.rs"]
+mod bpf;
 #[path = "../../../fuzz/src/disk.rs"]
 mod disk;
 #[path = "../../../fuzz/src/frame.rs"]
@@ -39,6 +41,11 @@ proptest! {
     #[test]
     fn claims_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
         guard_body::run(&data);
+    }
+
+    #[test]
+    fn packet_filters_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..300)) {
+        bpf::run(&data);
     }
 
     #[test]

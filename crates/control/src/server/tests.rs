@@ -19,6 +19,10 @@ impl Handler for One {
             _ => Ok(Reply::Macs(Vec::new())),
         }
     }
+
+    fn capture(&self, _: CaptureRequest) -> Result<CaptureSession, String> {
+        Err("no ports".to_owned())
+    }
 }
 
 struct Site {

@@ -3,7 +3,9 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 
 use super::*;
+use crate::api::CaptureRequest;
 use crate::api::Stats;
+use crate::capture::CaptureSession;
 use crate::config::{MetricsListen, MetricsSpec};
 use crate::metrics::{MetricsServer, OpenListener};
 
@@ -12,6 +14,10 @@ struct Empty;
 impl Handler for Empty {
     fn handle(&self, _: Request) -> Result<Reply, String> {
         Ok(Reply::Stats(Box::default()))
+    }
+
+    fn capture(&self, _: CaptureRequest) -> Result<CaptureSession, String> {
+        Err("no ports".to_owned())
     }
 }
 
