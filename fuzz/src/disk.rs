@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -284,12 +284,12 @@ struct Says {
     outcomes: VecDeque<u8>,
     submitted: Vec<Finished>,
     begun: VecDeque<Box<Request>>,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
 }
 
 impl Says {
     fn new(outcomes: Vec<u8>) -> Says {
-        let event = eventfd(0, EventfdFlags::CLOEXEC).expect("an event");
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).expect("an event"));
         let (submitted, begun) = (Vec::new(), VecDeque::new());
         Says { outcomes: outcomes.into(), submitted, begun, event }
     }
@@ -343,7 +343,7 @@ impl Engine for Says {
         }
     }
 
-    fn completions(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    fn event(&self) -> &Arc<OwnedFd> {
+        &self.event
     }
 }

@@ -359,7 +359,7 @@ impl Disks {
             kind: "vhost_user".to_owned(),
             socket: spec.socket.display().to_string(),
             image: spec.image.display().to_string(),
-            format: "raw".to_owned(),
+            format: spec.format.name().to_owned(),
             state: PortState::Stopped,
             read_only: spec.read_only,
             serial: spec.serial.clone(),

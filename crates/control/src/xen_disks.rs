@@ -191,6 +191,7 @@ impl XenDisks {
             ..self.blank()
         };
         if let Some(settings) = &vbd.settings {
+            report.format = settings.format.name().to_owned();
             report.image = settings.image.display().to_string();
             report.read_only = settings.read_only;
         }

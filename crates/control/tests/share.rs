@@ -8,7 +8,7 @@
 mod peer;
 
 use std::any::Any;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,7 +37,7 @@ const FRAMES_OF_A_READ: u64 = 10;
 /// Does nothing, at once.
 struct NoEngine {
     done: Vec<Finished>,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
 }
 
 impl Engine for NoEngine {
@@ -57,8 +57,8 @@ impl Engine for NoEngine {
         finished.append(&mut self.done);
     }
 
-    fn completions(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    fn event(&self) -> &Arc<OwnedFd> {
+        &self.event
     }
 }
 
@@ -125,7 +125,7 @@ impl Host {
         let (mut manual, mut disks) = (None, None);
         let fabric = Fabric::start_with(&workers, |doorbells, frames| {
             let pair = |frames| {
-                let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+                let event = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
                 let engine = NoEngine { done: Vec::new(), event };
                 Pair::new(frames, BlockPipeline::new(Box::new(engine)))
             };

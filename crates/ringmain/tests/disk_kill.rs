@@ -13,6 +13,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lab::daemon::Daemon;
@@ -155,11 +156,46 @@ fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str, kills: u64
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("disk.raw");
     File::create(&image).unwrap().set_len(SECTORS * SECTOR).unwrap();
+    let stamps = killed_with::<R>(&image, "raw", features, direct, kills);
+    stamps.check(&image);
+}
+
+/// Runs `qemu-img` in a folder. Returns its exit code.
+fn qemu_img(folder: &Path, arguments: &str) -> Option<i32> {
+    let mut command = Command::new("qemu-img");
+    let status = command.current_dir(folder).args(arguments.split(' ')).status();
+    status.expect("qemu-img runs (package qemu-utils)").code()
+}
+
+/// A qcow2 image whose clusters are allocated, over a backing file, by the writes of the test.
+fn killed_with_qcow2<R: DriverRing>(features: u64, cluster: u64, kills: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    File::create(dir.join("base")).unwrap().set_len(SECTORS * SECTOR).unwrap();
+    let create = format!("create -q -f qcow2 -o cluster_size={cluster} -b base -F raw disk.qcow2");
+    assert_eq!(qemu_img(dir, &create), Some(0));
+    let image = dir.join("disk.qcow2");
+    let stamps = killed_with::<R>(&image, "qcow2", features, "auto", kills);
+    // 0: nothing is wrong; 3: clusters are lost, which a daemon that is killed had ready.
+    let checked = qemu_img(dir, "check -q -f qcow2 disk.qcow2");
+    assert!(matches!(checked, Some(0 | 3)), "{checked:?}");
+    assert_eq!(qemu_img(dir, "convert -q -f qcow2 -O raw disk.qcow2 raw"), Some(0));
+    stamps.check(&dir.join("raw"));
+}
+
+/// Kills daemons that serve an image. Returns the writes, all of which were answered.
+fn killed_with<R: DriverRing>(
+    image: &Path,
+    format: &str,
+    features: u64,
+    direct: &str,
+    kills: u64,
+) -> Stamps {
     let socket = |dir: &Path| -> PathBuf { dir.join("disk.sock") };
     let config = |dir: &Path| {
         format!(
             "[workers]\ncount = 2\n[[disk]]\nname = \"disk\"\nkind = \"vhost-user\"\n\
-             socket = \"{}\"\nimage = \"{}\"\ndirect = \"{direct}\"\n",
+             socket = \"{}\"\nimage = \"{}\"\nformat = \"{format}\"\ndirect = \"{direct}\"\n",
             socket(dir).display(),
             image.display()
         )
@@ -191,12 +227,12 @@ fn killed_again_and_again<R: DriverRing>(features: u64, direct: &str, kills: u64
         plugged.collect();
         assert!(Instant::now() < until, "{} unanswered:\n{}", plugged.waiting(), daemon.log());
     }
-    plugged.stamps.check(&image);
     assert!(unanswered > 0, "no daemon was killed with requests under way");
     assert!(daemon.log().contains("disk=disk features="), "{}", daemon.log());
     let stats = daemon.stats().unwrap();
     let disk = &stats.disks[0];
     assert_eq!((disk.unclear_rings, disk.violations, disk.total.failed()), (0, 0, 0), "{disk:#?}");
+    plugged.stamps
 }
 
 const SPLIT: u64 = bit::INDIRECT_DESC;
@@ -220,6 +256,16 @@ fn split_rings_past_the_page_cache() {
 #[test]
 fn packed_rings_past_the_page_cache() {
     killed_again_and_again::<PackedDriver>(PACKED, "auto", kills(KILLS));
+}
+
+#[test]
+fn qcow2_with_clusters_of_a_sector() {
+    killed_with_qcow2::<SplitDriver>(SPLIT, 512, kills(KILLS));
+}
+
+#[test]
+fn qcow2_with_clusters_of_a_page() {
+    killed_with_qcow2::<PackedDriver>(PACKED, 4096, kills(KILLS));
 }
 
 #[test]

@@ -7,7 +7,8 @@ mod threads;
 mod uring;
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::request::Request;
 
@@ -33,7 +34,12 @@ pub trait Engine: Send {
     fn reap(&mut self, finished: &mut Vec<Finished>);
 
     /// Becomes readable when a step is done. Never read.
-    fn completions(&self) -> BorrowedFd<'_>;
+    fn completions(&self) -> BorrowedFd<'_> {
+        self.event().as_fd()
+    }
+
+    /// The event behind [`completions`](Self::completions), for others that wake the worker.
+    fn event(&self) -> &Arc<OwnedFd>;
 }
 
 /// The best engine that this system has.

@@ -1,12 +1,15 @@
-//! Images: raw files and block devices.
+//! Images: raw files, block devices, and qcow2 files.
 
 mod device;
+pub(crate) mod handles;
 mod opening;
+mod options;
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,115 +17,35 @@ use rustix::fs::{FileType, ftruncate};
 
 use crate::command::SECTOR;
 use crate::image_lock::{Part, try_lock};
-use device::Geometry;
-use opening::{is_aligned, open, open_direct, punches_holes, size};
+use crate::qcow2::Qcow2;
+use handles::Handles;
+use opening::{punches_holes, size};
+pub use options::{Alignment, Direct, Format, ImageError, ImageOptions};
 
 /// How long an image's lock is waited for: as long as requests of a process that was killed take.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Whether the page cache of the host is passed by (`O_DIRECT`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direct {
-    /// Where the kernel says which requests the file takes then.
-    #[default]
-    Auto,
-    /// Always; an image that cannot be opened so is not served.
-    Always,
-    /// Never.
-    Never,
-}
-
-/// Which image, and how it is used.
-#[derive(Clone, Debug)]
-pub struct ImageOptions {
-    /// A file or a block device.
-    pub path: PathBuf,
-    /// Nothing may change.
-    pub read_only: bool,
-    /// Whether the page cache is passed by.
-    pub direct: Direct,
-    /// Bytes of a block: what requests are aligned to. A power of two, 512 or more; `None`: as the
-    /// device has it, and 512 of a file.
-    pub sector_size: Option<u32>,
-}
-
-impl ImageOptions {
-    /// An image that is used as is usual.
-    pub fn new(path: PathBuf) -> ImageOptions {
-        ImageOptions { path, read_only: false, direct: Direct::Auto, sector_size: None }
-    }
-}
-
-/// Why an image cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// The image cannot be opened.
-    #[error("cannot open {}: {error}", .path.display())]
-    Open {
-        /// The image.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The image is neither a file nor a block device.
-    #[error("{} is neither a file nor a block device", .0.display())]
-    Kind(PathBuf),
-    /// The file system does not pass the page cache by.
-    #[error("{} does not take direct I/O: {error}; give direct = \"auto\"", .path.display())]
-    Direct {
-        /// The image.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// The image has no whole sector.
-    #[error("{} is empty; give it a size first (truncate -s 10G)", .0.display())]
-    Empty(PathBuf),
-    /// Somebody else uses it.
-    #[error("{} is locked: another process uses it", .0.display())]
-    Locked(PathBuf),
-    /// A block device that somebody else has for himself.
-    #[error("{} is in use: it is mounted, or another process has it", .0.display())]
-    Busy(PathBuf),
-    /// The system refuses something.
-    #[error("{}: {error}", .path.display())]
-    System {
-        /// The image.
-        path: PathBuf,
-        /// The system's error.
-        error: io::Error,
-    },
-    /// A new size that the image cannot have.
-    #[error("{0}")]
-    Size(String),
-}
-
-/// The alignment that the kernel requires of requests that bypass the page cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Alignment {
-    /// Alignment of addresses in memory, in bytes.
-    pub memory: u32,
-    /// Alignment of offsets and lengths, in bytes.
-    pub offset: u32,
-}
-
 /// An image that is open. Locked by [`lock`](Self::lock).
-///
-/// An image that passes the page cache by is open twice: requests that the kernel does not take
-/// directly, because they are not aligned, go through the page cache. The kernel keeps both ways
-/// coherent.
 #[derive(Debug)]
 pub struct Image {
     path: PathBuf,
-    buffered: File,
-    direct: Option<(File, Alignment)>,
+    data: Data,
     read_only: bool,
     is_device: bool,
     discards: bool,
     sector: u32,
     physical: u32,
     bytes: AtomicU64,
+}
+
+/// Where the bytes of a disk are.
+#[derive(Debug)]
+enum Data {
+    /// In a file, one after the other.
+    Raw(Handles),
+    /// Where the tables of an image say.
+    Qcow2(Arc<Qcow2>),
 }
 
 impl Image {
@@ -153,29 +76,29 @@ impl Image {
     }
 
     fn open_once(options: &ImageOptions, exclusive: bool) -> Result<Image, ImageError> {
+        if options.format == Format::Qcow2 {
+            return Image::open_qcow2(options);
+        }
         let path = &options.path;
-        let (buffered, kind) = open(options, exclusive)?;
+        let (handles, kind, geometry) = Handles::open(options, exclusive)?;
         let is_device = kind == FileType::BlockDevice;
-        let geometry = is_device.then(|| Geometry::of(&buffered));
-        let direct = open_direct(options, geometry.map(|geometry| geometry.logical))?;
         let logical = geometry.map_or(SECTOR as u32, |geometry| geometry.logical);
         let sector = options.sector_size.unwrap_or(logical);
-        let unit = direct.as_ref().map_or(sector, |(_, align)| align.offset);
+        let unit = handles.direct.as_ref().map_or(sector, |(_, align)| align.offset);
         let physical = geometry.map_or(unit, |geometry| geometry.physical).max(sector);
         let system = |error: rustix::io::Errno| ImageError::System {
             path: path.clone(),
             error: error.into(),
         };
-        let bytes = size(&buffered, kind, sector).map_err(system)?;
+        let bytes = size(&handles.buffered, kind, sector).map_err(system)?;
         if bytes == 0 {
             return Err(ImageError::Empty(path.clone()));
         }
-        let deallocates =
-            geometry.map_or_else(|| punches_holes(&buffered, bytes), |geometry| geometry.discards);
+        let deallocates = geometry
+            .map_or_else(|| punches_holes(&handles.buffered, bytes), |geometry| geometry.discards);
         Ok(Image {
             path: path.clone(),
-            buffered,
-            direct,
+            data: Data::Raw(handles),
             read_only: options.read_only,
             is_device,
             discards: !options.read_only && deallocates,
@@ -183,6 +106,50 @@ impl Image {
             physical,
             bytes: AtomicU64::new(bytes),
         })
+    }
+
+    fn open_qcow2(options: &ImageOptions) -> Result<Image, ImageError> {
+        let qcow2 = Qcow2::open(options)?;
+        let sector = options.sector_size.unwrap_or(SECTOR as u32);
+        let top = qcow2.top();
+        let unit = top.direct.as_ref().map_or(sector, |(_, align)| align.offset);
+        let bytes = qcow2.bytes() - qcow2.bytes() % u64::from(sector);
+        if bytes == 0 {
+            return Err(ImageError::Empty(options.path.clone()));
+        }
+        let discards =
+            !options.read_only && qcow2.can_unmap() && punches_holes(&top.buffered, qcow2.end());
+        Ok(Image {
+            path: options.path.clone(),
+            read_only: options.read_only,
+            is_device: false,
+            discards,
+            sector,
+            physical: unit.max(sector),
+            bytes: AtomicU64::new(bytes),
+            data: Data::Qcow2(Arc::new(qcow2)),
+        })
+    }
+
+    /// The file that is locked, and that the tables of a qcow2 image are in.
+    fn handles(&self) -> &Handles {
+        match &self.data {
+            Data::Raw(handles) => handles,
+            Data::Qcow2(qcow2) => qcow2.top(),
+        }
+    }
+
+    /// The image as a qcow2 image, if it is one.
+    pub(crate) fn qcow2(&self) -> Option<&Arc<Qcow2>> {
+        match &self.data {
+            Data::Raw(_) => None,
+            Data::Qcow2(qcow2) => Some(qcow2),
+        }
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        if self.qcow2().is_some() { Format::Qcow2 } else { Format::Raw }
     }
 
     /// Locks the image until it is closed and its last request has ended. Waits a second for a
@@ -208,7 +175,7 @@ impl Image {
     /// As for [`lock`](Self::lock).
     pub fn lock_now(&self) -> Result<(), ImageError> {
         match self.try_lock() {
-            Ok(true) => Ok(()),
+            Ok(true) => self.qcow2().map_or(Ok(()), |qcow2| qcow2.start(self.read_only)),
             Ok(false) => Err(ImageError::Locked(self.path.clone())),
             Err(error) => Err(ImageError::System { path: self.path.clone(), error }),
         }
@@ -216,8 +183,8 @@ impl Image {
 
     fn try_lock(&self) -> io::Result<bool> {
         let shared = self.read_only;
-        let first = try_lock(&self.buffered, Part::First, shared)?;
-        match &self.direct {
+        let first = try_lock(&self.handles().buffered, Part::First, shared)?;
+        match &self.handles().direct {
             Some((file, _)) if first => try_lock(file, Part::Second, shared),
             _ => Ok(first),
         }
@@ -240,7 +207,7 @@ impl Image {
 
     /// Whether the page cache is passed by, and what the kernel asks of requests then.
     pub fn alignment(&self) -> Option<Alignment> {
-        self.direct.as_ref().map(|(_, alignment)| *alignment)
+        self.handles().direct.as_ref().map(|(_, alignment)| *alignment)
     }
 
     /// Bytes of a block: what requests are aligned to.
@@ -260,17 +227,15 @@ impl Image {
     }
 
     /// The file for a request of `pieces` from byte `offset` on, and whether that passes the page
-    /// cache by.
+    /// cache by. Of a qcow2 image the file with its tables, in which a byte of the disk has the same
+    /// alignment, wherever it is.
     pub(crate) fn file(&self, offset: u64, pieces: &[libc::iovec]) -> (BorrowedFd<'_>, bool) {
-        match &self.direct {
-            Some((file, align)) if is_aligned(*align, offset, pieces) => (file.as_fd(), true),
-            _ => (self.buffered.as_fd(), false),
-        }
+        self.handles().file(offset, pieces)
     }
 
     /// The file for requests without data.
     pub(crate) fn whole(&self) -> BorrowedFd<'_> {
-        self.buffered.as_fd()
+        self.handles().buffered.as_fd()
     }
 
     /// Makes all completed writes stable.
@@ -278,12 +243,13 @@ impl Image {
     /// # Errors
     /// The system's error.
     pub fn sync(&self) -> io::Result<()> {
-        self.buffered.sync_data()
+        self.handles().buffered.sync_data()
     }
 
     /// Whether the file or the device has become longer than the disk.
     pub fn has_grown(&self) -> bool {
-        size(&self.buffered, self.kind(), self.sector).is_ok_and(|bytes| bytes > self.bytes())
+        let Data::Raw(handles) = &self.data else { return false };
+        size(&handles.buffered, self.kind(), self.sector).is_ok_and(|bytes| bytes > self.bytes())
     }
 
     fn kind(&self) -> FileType {
@@ -300,16 +266,28 @@ impl Image {
             path: self.path.clone(),
             error: error.into(),
         };
+        let Data::Raw(handles) = &self.data else { return self.resize_qcow2(bytes) };
         if let Some(bytes) = bytes {
             self.check_size(bytes)?;
-            ftruncate(&self.buffered, bytes).map_err(system)?;
+            ftruncate(&handles.buffered, bytes).map_err(system)?;
         }
-        let bytes = size(&self.buffered, self.kind(), self.sector).map_err(system)?;
+        let bytes = size(&handles.buffered, self.kind(), self.sector).map_err(system)?;
         if bytes == 0 {
             return Err(ImageError::Empty(self.path.clone()));
         }
         self.bytes.store(bytes, Ordering::Relaxed);
         Ok(bytes)
+    }
+
+    fn resize_qcow2(&self, bytes: Option<u64>) -> Result<u64, ImageError> {
+        match bytes {
+            None => Ok(self.bytes()),
+            Some(_) => Err(ImageError::Size(format!(
+                "{0} is a qcow2 image, which is not resized in service: remove the disk, run \
+                 qemu-img resize {0}, and add the disk again",
+                self.path.display()
+            ))),
+        }
     }
 
     fn check_size(&self, bytes: u64) -> Result<(), ImageError> {

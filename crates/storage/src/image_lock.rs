@@ -23,6 +23,47 @@ pub(crate) enum Part {
     Second,
 }
 
+/// Bytes that QEMU locks: for what it does, and for what it does not let others do. It marks reading
+/// of consistent data, writing and resizing by the first, second and fourth byte of each.
+const QEMU_DOES: i64 = 100;
+const QEMU_FORBIDS: i64 = 200;
+const READS: i64 = 0;
+const WRITES: i64 = 1;
+const RESIZES: i64 = 3;
+
+/// Locks a file so that nobody writes it: neither this program nor QEMU, which both may read it at
+/// the same time. False: somebody writes it.
+pub(crate) fn try_lock_backing(file: impl AsFd) -> io::Result<bool> {
+    let file = file.as_fd();
+    for byte in [QEMU_DOES + READS, QEMU_FORBIDS + WRITES, QEMU_FORBIDS + RESIZES] {
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&lock_of(libc::F_RDLCK, byte, 1))) {
+            Ok(_) => {}
+            Err(Errno::EAGAIN | Errno::EACCES) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    for byte in [QEMU_FORBIDS + READS, QEMU_DOES + WRITES, QEMU_DOES + RESIZES] {
+        let mut lock = lock_of(libc::F_WRLCK, byte, 1);
+        fcntl(file, FcntlArg::F_OFD_GETLK(&mut lock))?;
+        // Readers of this program lock all bytes, for reading.
+        let is_qemu = (1..MIDDLE).contains(&lock.l_len);
+        if i32::from(lock.l_type) != libc::F_UNLCK && is_qemu {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn lock_of(kind: i32, start: i64, len: i64) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: start,
+        l_len: len,
+        l_pid: 0,
+    }
+}
+
 /// Locks a part of the file, for nobody else (or, `shared`, for nobody who writes). False: somebody
 /// else has locked it.
 pub(crate) fn try_lock(file: impl AsFd, part: Part, shared: bool) -> io::Result<bool> {
@@ -32,13 +73,7 @@ pub(crate) fn try_lock(file: impl AsFd, part: Part, shared: bool) -> io::Result<
         Part::Second => (MIDDLE, 0),
     };
     let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };
-    let lock = libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: start,
-        l_len: len,
-        l_pid: 0,
-    };
+    let lock = lock_of(kind, start, len);
     match fcntl(file, FcntlArg::F_OFD_SETLK(&lock)) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),

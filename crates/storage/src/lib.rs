@@ -31,8 +31,10 @@ pub mod engine;
 mod idle_queue;
 pub mod image;
 mod image_lock;
+mod inbox;
 pub mod limits;
 pub mod pipeline;
+mod qcow2;
 pub mod queue;
 #[allow(unsafe_code, reason = "keeps a piece of a buffer")]
 pub mod request;

@@ -9,6 +9,7 @@
 //! requests cost is charged to it. Where the disk is limited, a queue waits before it fetches
 //! ([`limits`](crate::limits)).
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use runtime::{RunCounters, Served};
@@ -17,6 +18,8 @@ use slab::Slab;
 use crate::command::{self, BlockStatus, Command, HEADER, RANGE, Refusal};
 use crate::count::ErrorReason;
 use crate::engine::{Engine, Finished};
+use crate::image::Format;
+use crate::inbox::{Inbox, Returned};
 use crate::limits;
 use crate::queue::QueueError;
 use crate::request::{Operation, Request};
@@ -46,6 +49,10 @@ pub struct BlockPipeline {
     pool: Vec<Box<Request>>,
     /// Requests whose step is done, while they are completed; empty otherwise.
     finished: Vec<Finished>,
+    /// Requests that threads of images return.
+    inbox: Arc<Inbox>,
+    /// Requests of the inbox, while they are looked at; empty otherwise.
+    returned: Vec<Returned>,
     /// Slots in which requests were completed, while they are published; empty otherwise.
     dirty: Vec<usize>,
     /// Requests that are with the engine.
@@ -69,6 +76,8 @@ impl BlockPipeline {
     pub fn new(engine: Box<dyn Engine>) -> Self {
         BlockPipeline {
             slots: Slab::new(),
+            inbox: Arc::new(Inbox::new(Arc::clone(engine.event()))),
+            returned: Vec::new(),
             engine,
             pool: Vec::new(),
             finished: Vec::new(),
@@ -167,9 +176,16 @@ impl BlockPipeline {
         CHARGE
     }
 
-    /// Step 3: to the engine, which begins with all of a burst at once.
-    fn submit(&mut self, request: Box<Request>) {
-        self.engine.submit(request);
+    /// Step 3: to the engine, which begins with all of a burst at once. Where the request's bytes
+    /// are has to be found first, in some images; if it is not known here, their thread finds it.
+    fn submit(&mut self, mut request: Box<Request>) {
+        if request.find_place() {
+            return self.engine.submit(request);
+        }
+        let image = request.image.clone();
+        if let Some(qcow2) = image.as_ref().and_then(|image| image.qcow2()) {
+            qcow2.ask(request, &self.inbox);
+        }
     }
 
     /// Step 4: requests that the kernel has done with. True when there were any.
@@ -182,7 +198,8 @@ impl BlockPipeline {
         }
         let mut finished = std::mem::take(&mut self.finished);
         self.engine.reap(&mut finished);
-        let moved = !finished.is_empty();
+        let returned = self.take_returned(&mut finished);
+        let moved = returned || !finished.is_empty();
         for (request, result) in finished.drain(..) {
             self.finish(request, result);
         }
@@ -194,8 +211,23 @@ impl BlockPipeline {
         moved
     }
 
+    /// Goes on with requests that threads of images return. True when there were any.
+    fn take_returned(&mut self, finished: &mut Vec<Finished>) -> bool {
+        if !self.inbox.take(&mut self.returned) {
+            return false;
+        }
+        for returned in self.returned.drain(..) {
+            match returned {
+                Returned::Placed(request) => self.engine.submit(request),
+                Returned::Done(done) => finished.push(done),
+            }
+        }
+        true
+    }
+
     /// A step is done: goes on with the next one, or answers the request.
     fn finish(&mut self, mut request: Box<Request>, result: Result<u32, i32>) {
+        (request.entered, request.place) = (None, None);
         let error = match result.and_then(|moved| advance(&mut request, moved)) {
             Ok(false) => return self.submit(request),
             Ok(true) => None,
@@ -280,7 +312,9 @@ fn begin(slot: &Slot, request: &mut Request, command: Command) -> Next {
             count.writes.add(1);
             count.write_bytes.add(readable);
             note_way(slot, at, request.chain.readable());
-            (Operation::Write { stable }, at, readable)
+            // The tables have to be stable, too.
+            request.stable = stable && disk.image().format() != Format::Raw;
+            (Operation::Write { stable: stable && !request.stable }, at, readable)
         }
         Command::Flush => {
             count.flushes.add(1);

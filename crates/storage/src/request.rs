@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ring::IoChain;
 
 use crate::image::Image;
+use crate::qcow2::{Entered, Place};
 
 /// Most bytes that are moved in one step: the kernel may copy them on the worker's thread.
 pub const STEP: usize = 1 << 20;
@@ -14,7 +15,7 @@ pub const STEP: usize = 1 << 20;
 const PIECES: usize = 1024;
 
 /// Zeros to be written, where a file system cannot make them.
-const ZEROS_LEN: usize = 64 << 10;
+pub(crate) const ZEROS_LEN: usize = 64 << 10;
 
 #[repr(align(4096))]
 struct Zeros([u8; ZEROS_LEN]);
@@ -61,6 +62,9 @@ pub struct Request {
     pub(crate) stable: bool,
     /// The range has to read as zeros then.
     pub(crate) zeroes: bool,
+    /// Where the bytes of the next step are, in a qcow2 image, and the step's mark there.
+    pub(crate) place: Option<Place>,
+    pub(crate) entered: Option<Entered>,
     /// Room for data in the driver's buffers, as the request came.
     pub(crate) room: u32,
     /// Pages of the guest's memory that the kernel uses for the request, at most.
@@ -100,29 +104,46 @@ impl Request {
     /// Forgets the buffers and the image.
     pub(crate) fn clear(&mut self) {
         self.chain.clear();
+        (self.entered, self.place) = (None, None);
         self.image = None;
         self.part = Part::default();
     }
 
     /// The next step for the kernel. `None`: the request has no image.
     pub fn step(&mut self) -> Option<Step<'_>> {
-        let Request { chain, image, operation, offset, left, part, .. } = self;
+        let Request { chain, image, operation, offset, left, part, place, .. } = self;
         let (image, offset, len) = (image.as_deref()?, *offset, *left);
+        let most = place.map_or(STEP, |place| place.len.min(STEP as u64) as usize);
         let pieces = match operation {
-            Operation::Read => limited(chain.writable(), &mut part.0),
-            Operation::Write { .. } => limited(chain.readable(), &mut part.0),
+            Operation::Read => limited(chain.writable(), most, &mut part.0),
+            Operation::Write { .. } => limited(chain.readable(), most, &mut part.0),
             Operation::WriteZeros => {
                 let iov_base = ZEROS.0.as_ptr().cast_mut().cast();
-                part.0 = libc::iovec { iov_base, iov_len: ZEROS_LEN.min(len as usize) };
+                let most = most.min(ZEROS_LEN).min(len as usize);
+                part.0 = libc::iovec { iov_base, iov_len: most };
                 std::slice::from_ref(&part.0)
             }
             _ => &[],
         };
-        let file = match pieces {
-            [] => image.whole(),
-            pieces => image.file(offset, pieces).0,
+        let (file, offset) = match (pieces, image.qcow2(), *place) {
+            ([], ..) => (image.whole(), offset),
+            (pieces, Some(qcow2), Some(place)) => (qcow2.file(place, pieces), place.offset),
+            (_, Some(_), None) => return None,
+            (pieces, None, _) => (image.file(offset, pieces).0, offset),
         };
         Some(Step { file, operation: *operation, pieces, offset, len })
+    }
+
+    /// Looks up the place of the next step. False: the thread of the image has to find it.
+    pub(crate) fn find_place(&mut self) -> bool {
+        let Some(image) = self.image.clone() else { return true };
+        let Some(qcow2) = image.qcow2() else { return true };
+        match self.operation {
+            Operation::Sync => true,
+            Operation::Read => qcow2.place(self, false),
+            Operation::Write { .. } | Operation::WriteZeros => qcow2.place(self, true),
+            Operation::PunchHole | Operation::ZeroRange => false,
+        }
     }
 
     /// So many bytes have been moved. True when none is left.
@@ -137,17 +158,21 @@ impl Request {
     }
 }
 
-/// As many of `pieces` as one step takes; of one that is longer, a `part`.
-fn limited<'a>(pieces: &'a [libc::iovec], part: &'a mut libc::iovec) -> &'a [libc::iovec] {
+/// As many of `pieces` as one step of at most so many bytes takes; of one that is longer, a `part`.
+fn limited<'a>(
+    pieces: &'a [libc::iovec],
+    most: usize,
+    part: &'a mut libc::iovec,
+) -> &'a [libc::iovec] {
     let Some(first) = pieces.first() else { return &[] };
-    if first.iov_len > STEP {
-        *part = libc::iovec { iov_len: STEP, ..*first };
+    if first.iov_len > most {
+        *part = libc::iovec { iov_len: most, ..*first };
         return std::slice::from_ref(part);
     }
     let mut bytes = 0;
     let fits = |piece: &&libc::iovec| {
         bytes += piece.iov_len;
-        bytes <= STEP
+        bytes <= most
     };
     let count = pieces.iter().take(PIECES).take_while(fits).count();
     pieces.get(..count).unwrap_or_default()
@@ -166,7 +191,7 @@ mod tests {
     fn a_step_is_bounded() {
         let lengths = |list: &[usize]| -> Vec<usize> {
             let (pieces, mut part) = (pieces(list), Part::default().0);
-            limited(&pieces, &mut part).iter().map(|piece| piece.iov_len).collect()
+            limited(&pieces, STEP, &mut part).iter().map(|piece| piece.iov_len).collect()
         };
         assert_eq!(lengths(&[]), Vec::<usize>::new());
         assert_eq!(lengths(&[512, 4096]), [512, 4096]);

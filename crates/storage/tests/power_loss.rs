@@ -8,7 +8,7 @@
 mod guest;
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -54,7 +54,7 @@ struct Recorder {
     ended: Vec<Number>,
     /// The counter-example: flushes cover nothing.
     ignores_flushes: bool,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
 }
 
 impl Engine for Recorder {
@@ -102,8 +102,8 @@ impl Engine for Recorder {
         }
     }
 
-    fn completions(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    fn event(&self) -> &Arc<OwnedFd> {
+        &self.event
     }
 }
 
@@ -169,7 +169,7 @@ fn record(seed: u64, write_through: bool, ignores_flushes: bool) -> Vec<Event> {
         begun: Vec::new(),
         ended: Vec::new(),
         ignores_flushes,
-        event: eventfd(0, EventfdFlags::CLOEXEC).unwrap(),
+        event: Arc::new(eventfd(0, EventfdFlags::CLOEXEC).unwrap()),
     };
     let image = Image::open(&options(file.path())).unwrap();
     let site = Site::new(image, QUEUES as u16, Box::new(engine));

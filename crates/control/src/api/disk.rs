@@ -17,7 +17,7 @@ pub struct DiskReport {
     pub socket: String,
     /// Its image.
     pub image: String,
-    /// The format of the image: `raw`.
+    /// The format of the image: `raw` or `qcow2`.
     pub format: String,
     /// Whether a front-end is connected, or why none can be.
     pub state: PortState,

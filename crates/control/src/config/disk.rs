@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use network::poll::PollingPolicy;
 use serde_json::{Map, Value as Json, json};
-use storage::image::{Direct, ImageOptions};
+use storage::image::{Direct, Format, ImageOptions};
 use unix_socket::Permissions;
 
 use super::disk_settings::DiskSettings;
@@ -54,6 +54,8 @@ pub struct DiskSpec {
     pub permissions: Permissions,
     /// The image: a file or a block device.
     pub image: PathBuf,
+    /// What is in the file.
+    pub format: Format,
     /// Queues that are offered.
     pub queues: u16,
     /// Nothing may change.
@@ -79,6 +81,8 @@ impl DiskSpec {
     pub fn image_options(&self) -> ImageOptions {
         ImageOptions {
             path: self.image.clone(),
+            format: self.format,
+            folders: None,
             read_only: self.read_only,
             direct: self.direct,
             sector_size: self.sector_size.map(u32::from),
@@ -98,7 +102,7 @@ impl DiskSpec {
             "socket_owner": permissions.owner.map(|owner| owner.to_string()),
             "socket_group": permissions.group.map(|group| group.to_string()),
             "image": self.image,
-            "format": "raw",
+            "format": self.format.name(),
             "queues": self.queues,
             "read_only": self.read_only,
             "direct": direct.map(|(word, _)| word),

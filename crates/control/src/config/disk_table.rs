@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use network::poll::PollingPolicy;
 use serde_json::{Map, Value as Json};
-use storage::image::Direct;
+use storage::image::{Direct, Format};
 use toml::Spanned;
 
 use super::access::{SocketGroup, SocketMode, SocketOwner, permissions};
@@ -33,7 +33,7 @@ key_table! {
         "socket-owner" socket_owner: Text<SocketOwner>,
         "socket-group" socket_group: Text<SocketGroup>,
         "image" image: Text<ImagePath>,
-        "format" format: Text<Raw>,
+        "format" format: Text<Format>,
         "queues" queues: Number<Queues>,
         "read-only" read_only: bool,
         "direct" direct: Text<Direct>,
@@ -84,17 +84,13 @@ impl FromText for ImageFolder {
     }
 }
 
-/// The one format of images.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::config) struct Raw;
-
-impl FromText for Raw {
+impl FromText for Format {
     fn right() -> String {
-        r#""raw""#.to_owned()
+        r#""raw" or "qcow2""#.to_owned()
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
-        let known = (text == "raw").then_some(Raw);
+        let known = Format::ALL.into_iter().find(|format| format.name() == text);
         known.ok_or_else(|| format!("{VALUE} is not a format of images; give {}", Self::right()))
     }
 }
@@ -264,6 +260,7 @@ impl Reader<'_, '_> {
                 inner(table.socket_group),
             ),
             image: image?.0.0,
+            format: inner(table.format).unwrap_or_default(),
             queues: table.queues.map_or(DISK_QUEUES, |queues| queues.into_inner().0),
             read_only: table.read_only.is_some_and(Spanned::into_inner),
             direct: inner(table.direct).unwrap_or_default(),
@@ -285,6 +282,7 @@ impl Reader<'_, '_> {
             ("socket-owner", table.socket_owner.is_some()),
             ("socket-group", table.socket_group.is_some()),
             ("image", table.image.is_some()),
+            ("format", table.format.is_some()),
             ("read-only", table.read_only.is_some()),
             ("sector-size", table.sector_size.is_some()),
             ("serial", table.serial.is_some()),

@@ -8,6 +8,7 @@ use crate::api::{DiskCounts, DiskQueueReport, DiskReport};
 /// Adds the image, and the queues of disk `id` of `disks`, to a report.
 pub fn describe_disk(report: &mut DiskReport, disk: &Disk, disks: Option<&Disks>, id: DiskId) {
     let image = disk.image();
+    report.format = image.format().name().to_owned();
     report.bytes = Some(image.bytes());
     report.block_bytes = Some(image.block());
     report.physical_block_bytes = Some(image.physical_block());

@@ -69,7 +69,7 @@ pub struct AddDisk {
     /// The image: a file or a block device
     #[arg(long, value_name = "PATH")]
     pub image: Option<String>,
-    /// Format of the image: raw [default: raw]
+    /// Format of the image: raw or qcow2; it is never guessed [default: raw]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
     /// Queues, 1 to 16 [default: 16]

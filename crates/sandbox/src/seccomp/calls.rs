@@ -95,6 +95,7 @@ const FILES: &[c_long] = &[
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
     libc::SYS_fsync,
+    libc::SYS_fadvise64,
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_pipe2,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -25,7 +25,7 @@ struct Shared {
     /// Signalled when the queue has requests, or ends.
     ready: Condvar,
     finished: Mutex<Vec<Finished>>,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -53,7 +53,7 @@ impl ThreadEngine {
             queue: Mutex::default(),
             ready: Condvar::new(),
             finished: Mutex::default(),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            event: Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?),
         });
         let mut engine = ThreadEngine { shared, batch: Vec::new(), threads: Vec::new() };
         for number in 0..THREADS {
@@ -83,7 +83,7 @@ fn work(shared: &Shared) {
         let result = request.step().map_or(Err(libc::EBADF), |step| carry_out(&step));
         shared.finished.lock().push((request, result));
         // Full only if it was never read, and then it is readable.
-        let _ = rustix::io::write(&shared.event, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&*shared.event, &1u64.to_ne_bytes());
     }
 }
 
@@ -154,8 +154,8 @@ impl Engine for ThreadEngine {
         finished.append(&mut self.shared.finished.lock());
     }
 
-    fn completions(&self) -> BorrowedFd<'_> {
-        self.shared.event.as_fd()
+    fn event(&self) -> &Arc<OwnedFd> {
+        &self.shared.event
     }
 }
 

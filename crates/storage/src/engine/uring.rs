@@ -12,7 +12,8 @@
 //! is kept here until then, and so is its image. A ring that is dropped waits for all of them.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 
 use io_uring::register::Restriction;
 use io_uring::{IoUring, opcode, squeue, types};
@@ -36,7 +37,7 @@ const IOWQ_MAX_WORKERS: u8 = 19;
 /// Requests through io_uring.
 pub struct UringEngine {
     ring: IoUring,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
     /// The worker's thread has enabled the ring.
     enabled: bool,
     requests: Slab<Box<Request>>,
@@ -53,7 +54,7 @@ impl UringEngine {
     /// When the kernel has none, or does not let this process have one.
     pub fn new() -> io::Result<Self> {
         let ring = build()?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         ring.submitter().register_eventfd(event.as_raw_fd())?;
         ring.submitter().register_restrictions(&mut restrictions())?;
         let requests = Slab::with_capacity(SUBMISSIONS as usize);
@@ -138,7 +139,11 @@ impl Engine for UringEngine {
     fn submit(&mut self, request: Box<Request>) {
         let number = self.requests.insert(request);
         let request = &mut self.requests[number];
-        let Some(step) = request.step() else { return };
+        let Some(step) = request.step() else {
+            let request = self.requests.remove(number);
+            self.early.push((request, Err(libc::EBADF)));
+            return;
+        };
         let entry = entry(&step).user_data(number as u64);
         while !self.push(&entry) {
             self.flush();
@@ -183,8 +188,8 @@ impl Engine for UringEngine {
         self.take(finished);
     }
 
-    fn completions(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+    fn event(&self) -> &Arc<OwnedFd> {
+        &self.event
     }
 }
 

@@ -40,7 +40,7 @@ impl Probe for File {
 
 /// What a block device asks of requests, and what it can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(crate) struct Geometry {
     /// Bytes of the smallest unit that can be addressed.
     pub logical: u32,
     /// Bytes of the smallest unit that is written without being read before.
@@ -53,7 +53,7 @@ pub(super) struct Geometry {
 impl Geometry {
     /// What the device says. What it does not say is assumed to be as usual: a daemon in its
     /// sandbox may not be allowed to ask.
-    pub fn of(device: &impl Probe) -> Geometry {
+    pub(super) fn of(device: &impl Probe) -> Geometry {
         let plausible = |bytes: io::Result<u32>| {
             bytes.ok().filter(|bytes| bytes.is_power_of_two() && u64::from(*bytes) >= SECTOR)
         };

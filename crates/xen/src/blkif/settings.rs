@@ -4,6 +4,7 @@
 use std::path::{Component, PathBuf};
 
 use hypervisor::{Nodes, StoreError};
+use storage::image::Format;
 
 /// The hotplug script of vbds that this driver serves.
 pub const SCRIPT: &str = "block-ringmain";
@@ -18,6 +19,9 @@ const READONLY: u32 = 4;
 pub struct Settings {
     /// The path of the image (`physical-device-path`, which the hotplug script has written).
     pub image: PathBuf,
+    /// The format of the image (`image-format`, which the hotplug script has written, too; raw
+    /// unless it is there).
+    pub format: Format,
     /// The guest may only read (`mode`).
     pub read_only: bool,
     /// Whether discards are offered (`discard-enable`).
@@ -45,6 +49,17 @@ impl Settings {
                 expected: "an absolute path without \"..\"",
             });
         }
+        let format = match nodes.find(&key("image-format"))? {
+            None => Format::Raw,
+            Some(name) => {
+                let known = Format::ALL.into_iter().find(|format| format.name() == name);
+                known.ok_or_else(|| StoreError::Value {
+                    path: key("image-format"),
+                    value: name.chars().take(64).collect(),
+                    expected: "\"raw\" or \"qcow2\"",
+                })?
+            }
+        };
         let cdrom = nodes.find(&key("device-type"))?.as_deref() == Some("cdrom");
         let writable = nodes.find(&key("mode"))?.is_some_and(|mode| mode.starts_with('w'));
         let flag = |name: &str, otherwise: bool| {
@@ -52,6 +67,7 @@ impl Settings {
         };
         Ok(Settings {
             image: path,
+            format,
             read_only: cdrom || !writable,
             discard: flag("discard-enable", true)?,
             cdrom,
@@ -92,6 +108,14 @@ mod tests {
         }
         let settings = read(&[("removable", "1"), ("discard-enable", "0")]).unwrap();
         assert_eq!((settings.info(), settings.discard), (6, false));
+    }
+
+    #[test]
+    fn an_image_is_raw_unless_the_script_says_otherwise() {
+        assert_eq!(read(&[]).unwrap().format, Format::Raw);
+        assert_eq!(read(&[("image-format", "qcow2")]).unwrap().format, Format::Qcow2);
+        let error = read(&[("image-format", "vhd")]).unwrap_err();
+        assert!(error.contains("is not \"raw\" or \"qcow2\""), "{error}");
     }
 
     #[test]

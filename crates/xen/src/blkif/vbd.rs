@@ -97,6 +97,9 @@ impl Vbd {
             return Err(VbdError::Outside(settings.image));
         }
         let image = Image::open(&ImageOptions {
+            format: settings.format,
+            // Backing files, which the image names, are confined as the image is.
+            folders: Some(self.driver.config.folders.clone()),
             read_only: settings.read_only,
             direct: self.driver.config.direct,
             // The size that frontends are told: not all of them know others.

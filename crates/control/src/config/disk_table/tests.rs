@@ -35,7 +35,7 @@ fn a_disk_has_defaults() {
 fn mistakes_are_named() {
     let cases = [
         ("serial = \"123456789012345678901\"", "cannot be a serial number"),
-        ("format = \"qcow2\"", "is not a format of images"),
+        ("format = \"vhd\"", "is not a format of images; give \"raw\" or \"qcow2\""),
         ("direct = \"maybe\"", "give \"auto\", \"on\" or \"off\""),
         ("queues = 0", "out of range"),
         ("sector-size = 1024", "1024 is out of range; give 512 or 4096"),

@@ -1,0 +1,49 @@
+//! An open file or block device.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::FileType;
+
+use super::device::Geometry;
+use super::opening::{is_aligned, open, open_direct, size};
+use super::{Alignment, ImageError, ImageOptions};
+
+/// An open file or block device.
+///
+/// One that passes the page cache by is open twice: requests that the kernel does not take directly,
+/// because they are not aligned, go through the page cache. The kernel keeps both ways coherent.
+#[derive(Debug)]
+pub(crate) struct Handles {
+    pub buffered: File,
+    pub direct: Option<(File, Alignment)>,
+}
+
+impl Handles {
+    /// Opens what the options name. `exclusive`: nobody else may have a block device that may
+    /// change. Also says what it is, and what a block device says of itself.
+    pub fn open(
+        options: &ImageOptions,
+        exclusive: bool,
+    ) -> Result<(Handles, FileType, Option<Geometry>), ImageError> {
+        let (buffered, kind) = open(options, exclusive)?;
+        let geometry = (kind == FileType::BlockDevice).then(|| Geometry::of(&buffered));
+        let direct = open_direct(options, geometry.map(|geometry| geometry.logical))?;
+        Ok((Handles { buffered, direct }, kind, geometry))
+    }
+
+    /// The file for a request of `pieces` from byte `offset` on, and whether that passes the page
+    /// cache by.
+    pub fn file(&self, offset: u64, pieces: &[libc::iovec]) -> (BorrowedFd<'_>, bool) {
+        match &self.direct {
+            Some((file, align)) if is_aligned(*align, offset, pieces) => (file.as_fd(), true),
+            _ => (self.buffered.as_fd(), false),
+        }
+    }
+
+    /// Length in bytes.
+    pub fn size(&self, kind: FileType) -> io::Result<u64> {
+        Ok(size(&self.buffered, kind, 1)?)
+    }
+}

@@ -1,0 +1,133 @@
+//! Which image, how it is used, and why it cannot be used.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Whether the page cache of the host is passed by (`O_DIRECT`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direct {
+    /// Where the kernel says which requests the file takes then.
+    #[default]
+    Auto,
+    /// Always; an image that cannot be opened so is not served.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The format of an image. It is always said, and never guessed: a guest that has a raw image can
+/// write the header of any other format into it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The bytes of the disk, one after the other.
+    #[default]
+    Raw,
+    /// QEMU's format, version 2 or 3.
+    Qcow2,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Format; 2] = [Format::Raw, Format::Qcow2];
+
+    /// The name of the format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Raw => "raw",
+            Format::Qcow2 => "qcow2",
+        }
+    }
+}
+
+/// Which image, and how it is used.
+#[derive(Clone, Debug)]
+pub struct ImageOptions {
+    /// A file or a block device.
+    pub path: PathBuf,
+    /// What is in the file.
+    pub format: Format,
+    /// Where backing files may be; `None`: wherever the image says.
+    pub folders: Option<Vec<PathBuf>>,
+    /// Nothing may change.
+    pub read_only: bool,
+    /// Whether the page cache is passed by.
+    pub direct: Direct,
+    /// Bytes of a block: what requests are aligned to. A power of two, 512 or more; `None`: as the
+    /// device has it, and 512 of a file.
+    pub sector_size: Option<u32>,
+}
+
+impl ImageOptions {
+    /// An image that is used as is usual.
+    pub fn new(path: PathBuf) -> ImageOptions {
+        ImageOptions {
+            path,
+            format: Format::Raw,
+            folders: None,
+            read_only: false,
+            direct: Direct::Auto,
+            sector_size: None,
+        }
+    }
+}
+
+/// Why an image cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The image cannot be opened.
+    #[error("cannot open {}: {error}", .path.display())]
+    Open {
+        /// The image.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The image is neither a file nor a block device.
+    #[error("{} is neither a file nor a block device", .0.display())]
+    Kind(PathBuf),
+    /// The file system does not pass the page cache by.
+    #[error("{} does not take direct I/O: {error}; give direct = \"auto\"", .path.display())]
+    Direct {
+        /// The image.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The image has no whole sector.
+    #[error("{} is empty; give it a size first (truncate -s 10G)", .0.display())]
+    Empty(PathBuf),
+    /// Somebody else uses it.
+    #[error("{} is locked: another process uses it", .0.display())]
+    Locked(PathBuf),
+    /// A block device that somebody else has for himself.
+    #[error("{} is in use: it is mounted, or another process has it", .0.display())]
+    Busy(PathBuf),
+    /// The system refuses something.
+    #[error("{}: {error}", .path.display())]
+    System {
+        /// The image.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// The image is no qcow2 image that can be served.
+    #[error("{}: {reason}", .path.display())]
+    Qcow2 {
+        /// The image, or one of its backing files.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A new size that the image cannot have.
+    #[error("{0}")]
+    Size(String),
+}
+
+/// The alignment that the kernel requires of requests that bypass the page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// Alignment of addresses in memory, in bytes.
+    pub memory: u32,
+    /// Alignment of offsets and lengths, in bytes.
+    pub offset: u32,
+}

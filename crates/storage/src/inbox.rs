@@ -1,0 +1,54 @@
+//! Requests on their way back to a worker, from the thread of an image.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::engine::Finished;
+use crate::request::Request;
+
+/// What the worker is to do with a request.
+#[derive(Debug)]
+pub(crate) enum Returned {
+    /// Its next step has a place: the kernel is to carry it out.
+    Placed(Box<Request>),
+    /// Its next step was carried out.
+    Done(Finished),
+}
+
+/// Requests that come back to one worker.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    returned: Mutex<Vec<Returned>>,
+    /// Something may be there: looked at without a lock.
+    filled: AtomicBool,
+    /// Wakes the worker.
+    event: Arc<OwnedFd>,
+}
+
+impl Inbox {
+    /// The inbox of a worker that `event` wakes.
+    pub fn new(event: Arc<OwnedFd>) -> Inbox {
+        Inbox { returned: Mutex::default(), filled: AtomicBool::new(false), event }
+    }
+
+    /// Puts a request in, and wakes the worker.
+    pub fn put(&self, returned: Returned) {
+        self.returned.lock().push(returned);
+        self.filled.store(true, Ordering::Release);
+        // Full only if it was never read, and then it is readable.
+        let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
+    }
+
+    /// Takes all requests out. False: there were none.
+    pub fn take(&self, returned: &mut Vec<Returned>) -> bool {
+        if !self.filled.load(Ordering::Acquire) {
+            return false;
+        }
+        self.filled.store(false, Ordering::Relaxed);
+        returned.append(&mut self.returned.lock());
+        !returned.is_empty()
+    }
+}

@@ -1,0 +1,263 @@
+//! qcow2 images: who looks a place up, and who changes the tables.
+//!
+//! A worker looks up where in a file the bytes of a step are, in tables that are kept in memory
+//! ([`table`]), and has the kernel read or write them there: requests to data that is allocated take
+//! the same way as those of raw images, with one look-up more. Whatever else is needed is done by
+//! the one thread of the image ([`thread`]), which owns the tables: reading a table in, allocating
+//! clusters, copying from a backing file, decompressing, discarding. The thread hands the request
+//! back to its worker, to be submitted or answered ([`Inbox`](crate::inbox::Inbox)).
+//!
+//! Durability, beside what holds for all images:
+//!
+//! - Tables are written to the file before a request is completed that depends on them, so nothing
+//!   that was answered is lost when the daemon is killed. A flush is one `fdatasync` of the file,
+//!   which makes data and tables stable.
+//! - On the disk, the tables never refer to clusters that are not counted, or whose copy of a
+//!   backing file's data is not there ([`refcounts`], [`writer`]).
+//! - A cluster is given to other data after the steps that may use it have ended ([`gate`]).
+
+mod compressed;
+mod eraser;
+mod gate;
+mod header;
+mod layer;
+mod reader;
+mod refcounts;
+mod table;
+mod thread;
+mod writer;
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use crate::image::handles::Handles;
+use crate::image::{ImageError, ImageOptions};
+use crate::inbox::Inbox;
+use crate::request::{Request, STEP};
+pub(crate) use gate::Entered;
+use gate::Gate;
+use header::{AUTOCLEAR_AT, Header};
+use layer::{Layer, Source, refuse, source};
+use refcounts::Refcounts;
+use table::{Found, Tables};
+use thread::{Job, Thread};
+
+/// Where the bytes of one step are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The file: that of a layer, or `None`: zeros.
+    layer: Option<usize>,
+    /// The first byte in it.
+    pub offset: u64,
+    /// How many bytes lie there, one after the other.
+    pub len: u64,
+}
+
+/// The files of an image, and what its thread shares with workers.
+#[derive(Debug)]
+struct Shared {
+    /// The image, its backing file, and so on.
+    layers: Vec<Layer>,
+    gate: Arc<Gate>,
+    /// A file of zeros, as long as a step.
+    zeros: File,
+}
+
+/// A qcow2 image.
+#[derive(Debug)]
+pub(crate) struct Qcow2 {
+    shared: Arc<Shared>,
+    version: u32,
+    bytes: u64,
+    /// Runs from the time when the image is locked.
+    thread: Mutex<Option<Thread>>,
+}
+
+impl Shared {
+    /// The image itself.
+    fn top(&self) -> Option<(&Layer, &Tables)> {
+        let layer = self.layers.first()?;
+        Some((layer, layer.tables.as_ref()?))
+    }
+
+    /// Where the next bytes of a read are; `Err`: the thread has to see to them, in this layer.
+    fn find_read(&self, offset: u64, most: u64) -> Result<Place, (usize, u64)> {
+        let (source, len) = source(&self.layers, 0, offset, most.min(STEP as u64));
+        match source {
+            Source::File(layer, offset) => Ok(Place { layer: Some(layer), offset, len }),
+            Source::Zeros => Ok(Place { layer: None, offset: 0, len }),
+            Source::Elsewhere(layer, _) => Err((layer, len)),
+        }
+    }
+
+    /// Where the next bytes of a write are, if they can be written in place.
+    fn find_write(&self, offset: u64, most: u64) -> Option<Place> {
+        let (_, tables) = self.top()?;
+        match tables.find(offset, most.min(STEP as u64)) {
+            (Found::Data(offset, true), len) => Some(Place { layer: Some(0), offset, len }),
+            _ => None,
+        }
+    }
+}
+
+impl Qcow2 {
+    /// Opens an image and its backing files.
+    ///
+    /// # Errors
+    /// Why one of them cannot be used.
+    pub fn open(options: &ImageOptions) -> Result<Qcow2, ImageError> {
+        let (layers, header) = layer::open(options)?;
+        let system = |error: io::Error| ImageError::System { path: options.path.clone(), error };
+        let zeros = zeros().map_err(system)?;
+        let gate = Arc::new(Gate::default());
+        Ok(Qcow2 {
+            shared: Arc::new(Shared { layers, gate, zeros }),
+            version: header.version,
+            bytes: header.bytes,
+            thread: Mutex::new(None),
+        })
+    }
+
+    /// The file of the image itself.
+    pub fn top(&self) -> &Handles {
+        let [top, ..] = self.shared.layers.as_slice() else { unreachable!("an image has a file") };
+        &top.handles
+    }
+
+    /// Length of the disk in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Length of the file in bytes.
+    pub fn end(&self) -> u64 {
+        self.shared.layers.first().map_or(0, |top| top.end.load(Ordering::Relaxed))
+    }
+
+    /// Whether ranges can read as zeros without being written. Version 2 has no word for that where
+    /// a backing file has data.
+    pub fn can_unmap(&self) -> bool {
+        self.version >= 3 || self.shared.layers.len() == 1
+    }
+
+    /// Begins to serve the image, which has been locked: reads what may have changed since it was
+    /// opened, and starts its thread. Does nothing when it is served already.
+    ///
+    /// # Errors
+    /// Why it cannot be served.
+    pub fn start(&self, read_only: bool) -> Result<(), ImageError> {
+        let mut thread = self.thread.lock();
+        if thread.is_some() {
+            return Ok(());
+        }
+        let shared = &self.shared;
+        let Some((top, tables)) = shared.top() else { return Ok(()) };
+        let path = &top.path;
+        let system = |error: io::Error| ImageError::System { path: path.clone(), error };
+        shared.layers.iter().skip(1).try_for_each(Layer::lock_backing)?;
+        let header = Header::read(top.file()).map_err(|reason| refuse(path, reason))?;
+        if header.bytes != self.bytes || header.cluster_bits != tables.cluster_bits {
+            return Err(refuse(path, "it was changed by another program; start the disk again"));
+        }
+        top.load_l1(&header)?;
+        for layer in shared.layers.iter().skip(1).filter(|layer| layer.tables.is_some()) {
+            let backing = Header::read(layer.file()).map_err(|it| refuse(&layer.path, it))?;
+            if backing.bytes != layer.bytes {
+                return Err(refuse(&layer.path, "it was changed by another program"));
+            }
+            layer.load_l1(&backing)?;
+        }
+        let refcounts = match read_only {
+            true => None,
+            false => {
+                if let Some(reason) = header.refusal_to_write() {
+                    return Err(refuse(path, reason));
+                }
+                let end = top.file().metadata().map_err(system)?.len();
+                let mut refcounts = Refcounts::load(top.file(), &header, end).map_err(system)?;
+                check_refcounts(top.file(), tables, &header, &mut refcounts)
+                    .map_err(|reason| refuse(path, reason))?;
+                if header.autoclear != 0 {
+                    // Bitmaps of changes, which are not kept up here.
+                    top.file().write_all_at(&[0; 8], AUTOCLEAR_AT).map_err(system)?;
+                }
+                top.end.store(end, Ordering::Relaxed);
+                Some(refcounts)
+            }
+        };
+        *thread = Some(Thread::start(Arc::clone(shared), header, refcounts).map_err(system)?);
+        Ok(())
+    }
+
+    /// Looks up the place of a request's next step. False: the thread has to be
+    /// [asked](Self::ask).
+    pub fn place(&self, request: &mut Request, writes: bool) -> bool {
+        let entered = self.shared.gate.enter();
+        let (offset, left) = (request.offset, request.left);
+        let place = match writes {
+            true => self.shared.find_write(offset, left),
+            false => self.shared.find_read(offset, left).ok(),
+        };
+        request.place = place;
+        request.entered = place.map(|_| entered);
+        place.is_some()
+    }
+
+    /// Hands a request to the thread, which puts it into the `inbox`.
+    pub fn ask(&self, request: Box<Request>, inbox: &Arc<Inbox>) {
+        let job = Job { request, inbox: Arc::clone(inbox) };
+        match &*self.thread.lock() {
+            Some(thread) => thread.ask(job),
+            None => job.done(Err(libc::EBADF)),
+        }
+    }
+
+    /// The file for a step of `pieces` at a place.
+    pub fn file(&self, place: Place, pieces: &[libc::iovec]) -> BorrowedFd<'_> {
+        let layer = place.layer.and_then(|layer| self.shared.layers.get(layer));
+        match layer {
+            Some(layer) => layer.handles.file(place.offset, pieces).0,
+            None => self.shared.zeros.as_fd(),
+        }
+    }
+}
+
+/// A file of zeros that takes no memory.
+fn zeros() -> io::Result<File> {
+    let file = File::from(memfd_create("ringmain-zeros", MemfdFlags::CLOEXEC)?);
+    ftruncate(&file, STEP as u64)?;
+    Ok(file)
+}
+
+/// Checks that what the header and the tables refer to is counted: other data would be written over
+/// it otherwise.
+fn check_refcounts(
+    file: &File,
+    tables: &Tables,
+    header: &Header,
+    refcounts: &mut Refcounts,
+) -> Result<(), String> {
+    let bits = header.cluster_bits;
+    let (l1, entries) = (header.l1.0 >> bits, (header.l1.1 * 8).div_ceil(header.cluster()));
+    let (table, clusters) = header.refcount_table;
+    let fixed = [0..1, l1..l1 + entries, (table >> bits)..(table >> bits) + clusters];
+    let l2 = (0..header.l1.1 as usize).filter_map(|index| tables.l2_place(index));
+    let l2 = l2.map(|place| place >> bits);
+    let blocks: Vec<u64> = refcounts.block_places().map(|place| place >> bits).collect();
+    for cluster in fixed.into_iter().flatten().chain(l2).chain(blocks) {
+        let count = refcounts.count(file, cluster).map_err(|error| error.to_string())?;
+        if count != 1 {
+            return Err(format!(
+                "cluster {cluster} of its tables has refcount {count}; run qemu-img check -r all"
+            ));
+        }
+    }
+    Ok(())
+}

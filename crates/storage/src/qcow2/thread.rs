@@ -1,0 +1,260 @@
+//! The thread of an image: the one that changes its tables.
+//!
+//! Jobs are the requests that workers cannot go on with. Their number is bounded: a queue has a
+//! bounded number of requests under way, and each is here at most once.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::header::Header;
+use super::reader::Reader;
+use super::refcounts::Refcounts;
+use super::writer::{Prepared, Writer};
+use super::{Place, Shared};
+use crate::inbox::{Inbox, Returned};
+use crate::request::{Operation, Request, STEP, ZEROS_LEN};
+
+/// Stack in bytes.
+const STACK: usize = 256 << 10;
+/// How long clusters wait to be given back while nothing else is to be done.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// A request that a worker cannot go on with.
+pub(super) struct Job {
+    pub request: Box<Request>,
+    pub inbox: Arc<Inbox>,
+}
+
+impl Job {
+    /// The request's step has been carried out.
+    pub fn done(self, result: Result<u32, i32>) {
+        self.inbox.put(Returned::Done((self.request, result)));
+    }
+
+    fn failed(self, error: &io::Error) {
+        self.done(Err(error.raw_os_error().unwrap_or(libc::EIO)));
+    }
+
+    /// The request's next step has a place.
+    fn placed(mut self, shared: &Shared, place: Place) {
+        self.request.place = Some(place);
+        self.request.entered = Some(shared.gate.enter());
+        self.inbox.put(Returned::Placed(self.request));
+    }
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    ends: bool,
+}
+
+/// Jobs, and their signal.
+#[derive(Default)]
+struct Jobs {
+    queue: Mutex<Queue>,
+    ready: Condvar,
+}
+
+/// The thread of an image. Ends, and leaves the image consistent, when this is dropped.
+pub(super) struct Thread {
+    jobs: Arc<Jobs>,
+    handle: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Thread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Thread").finish_non_exhaustive()
+    }
+}
+
+impl Thread {
+    /// Starts the thread of an image, which is written if its `refcounts` are there.
+    ///
+    /// # Errors
+    /// When there is no thread left.
+    pub fn start(
+        shared: Arc<Shared>,
+        header: Header,
+        refcounts: Option<Refcounts>,
+    ) -> io::Result<Thread> {
+        let jobs = Arc::new(Jobs::default());
+        let work = Arc::clone(&jobs);
+        let thread = std::thread::Builder::new().name("rm-qcow2".to_owned()).stack_size(STACK);
+        let handle = thread.spawn(move || {
+            sandbox::enter_thread(sandbox::Role::Worker);
+            let reader = Reader::new(Arc::clone(&shared));
+            let role = match refcounts {
+                Some(refcounts) => {
+                    Role::Writes(Box::new(Writer::new(reader, refcounts, header.l1.0)))
+                }
+                None => Role::Reads(reader),
+            };
+            Work { shared, role, held: Vec::new() }.run(&work);
+        })?;
+        Ok(Thread { jobs, handle: Some(handle) })
+    }
+
+    /// Hands over a job.
+    pub fn ask(&self, job: Job) {
+        self.jobs.queue.lock().jobs.push_back(job);
+        self.jobs.ready.notify_one();
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.jobs.queue.lock().ends = true;
+        self.jobs.ready.notify_one();
+        let Some(handle) = self.handle.take() else { return };
+        // The last request that held the image may have been dropped by the thread itself.
+        if handle.thread().id() != std::thread::current().id() {
+            let _ = handle.join();
+        }
+    }
+}
+
+enum Role {
+    Reads(Reader),
+    Writes(Box<Writer>),
+}
+
+/// The state of the thread.
+struct Work {
+    shared: Arc<Shared>,
+    role: Role,
+    /// Writes that begin when what was copied for them is linked.
+    held: Vec<(Job, Place)>,
+}
+
+impl Work {
+    fn run(mut self, jobs: &Jobs) {
+        let mut batch = VecDeque::new();
+        loop {
+            let mut queue = jobs.queue.lock();
+            while queue.jobs.is_empty() && !queue.ends {
+                let waits = matches!(&self.role, Role::Writes(it) if it.refcounts.has_freed());
+                if !waits {
+                    jobs.ready.wait(&mut queue);
+                } else if jobs.ready.wait_for(&mut queue, SETTLE).timed_out() {
+                    break;
+                }
+            }
+            std::mem::swap(&mut batch, &mut queue.jobs);
+            let ends = queue.ends;
+            drop(queue);
+            if batch.is_empty() && ends {
+                break;
+            }
+            if batch.is_empty() {
+                self.settle();
+            }
+            batch.drain(..).for_each(|job| self.serve(job));
+            self.commit();
+        }
+        if let Role::Writes(writer) = &mut self.role
+            && let Some((top, _)) = self.shared.top()
+            && writer.check().is_ok()
+            && let Err(error) = writer.refcounts.close(top.file(), &self.shared.gate)
+        {
+            writer.note(&error);
+        }
+    }
+
+    fn serve(&mut self, job: Job) {
+        let (offset, left) = (job.request.offset, job.request.left);
+        match job.request.operation {
+            Operation::Read => self.read(job),
+            Operation::Write { .. } => self.write(job, left.min(STEP as u64)),
+            Operation::WriteZeros => self.write(job, left.min(ZEROS_LEN as u64)),
+            Operation::PunchHole => self.erase(job, offset, left, true),
+            Operation::ZeroRange => self.erase(job, offset, left, false),
+            Operation::Sync => job.done(Ok(0)),
+        }
+    }
+
+    fn read(&mut self, job: Job) {
+        let (offset, left) = (job.request.offset, job.request.left);
+        let reader = match &mut self.role {
+            Role::Reads(reader) => reader,
+            Role::Writes(writer) => &mut writer.reader,
+        };
+        loop {
+            let (layer, len) = match self.shared.find_read(offset, left) {
+                Ok(place) => return job.placed(&self.shared, place),
+                Err(elsewhere) => elsewhere,
+            };
+            match reader.resolve(layer, offset) {
+                Ok(None) => {}
+                Ok(Some(bytes)) => {
+                    let bytes = bytes.get(..len as usize).unwrap_or(bytes);
+                    let written = job.request.chain.write(bytes);
+                    return job.done(Ok(written));
+                }
+                Err(error) => return job.failed(&error),
+            }
+        }
+    }
+
+    fn write(&mut self, job: Job, most: u64) {
+        let offset = job.request.offset;
+        if matches!(&self.role, Role::Writes(writer) if writer.is_linking(offset)) {
+            self.commit();
+        }
+        let Role::Writes(writer) = &mut self.role else { return job.done(Err(libc::EROFS)) };
+        match writer.prepare(offset, most) {
+            Ok(Prepared::Now(place)) => job.placed(&self.shared, place),
+            Ok(Prepared::Later(place)) => self.held.push((job, place)),
+            Err(error) => {
+                writer.note(&error);
+                job.failed(&error);
+            }
+        }
+    }
+
+    fn erase(&mut self, job: Job, offset: u64, len: u64, unmap: bool) {
+        self.commit();
+        let Role::Writes(writer) = &mut self.role else { return job.done(Err(libc::EROFS)) };
+        match writer.erase(offset, len, unmap) {
+            Ok(()) => job.done(Ok(0)),
+            Err(error) => {
+                if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+                    writer.note(&error);
+                }
+                job.failed(&error);
+            }
+        }
+        if writer.refcounts.has_much_freed() {
+            self.settle();
+        }
+    }
+
+    /// Begins the writes that wait for what was copied for them.
+    fn commit(&mut self) {
+        let Role::Writes(writer) = &mut self.role else { return };
+        let linked = writer.commit();
+        if let Err(error) = &linked {
+            writer.note(error);
+        }
+        for (job, place) in self.held.drain(..) {
+            match &linked {
+                Ok(()) => job.placed(&self.shared, place),
+                Err(error) => job.failed(error),
+            }
+        }
+    }
+
+    /// Gives back clusters that nothing refers to any more.
+    fn settle(&mut self) {
+        let Role::Writes(writer) = &mut self.role else { return };
+        let Some((top, _)) = self.shared.top() else { return };
+        if let Err(error) = writer.refcounts.settle(top.file(), &self.shared.gate) {
+            writer.note(&error);
+        }
+    }
+}
