@@ -8,7 +8,7 @@
 mod table;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         .program
         .find()
         .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began = super::unix_time();
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let cases = CASES.iter().filter(|case| wanted(case.name));
     let mut tallies: Vec<Tally> =

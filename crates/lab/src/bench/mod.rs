@@ -35,7 +35,6 @@ use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use vhost_user_driver::DriverError;
 
-use crate::cpu::cpu_name;
 use crate::daemon::DaemonError;
 use crate::demo::DemoError;
 use crate::folders::folder;
@@ -169,35 +168,37 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     }
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
     let progress = Progress::new();
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began = unix_time();
     let mut tallies: Vec<Tally> = point::select(&args.only).into_iter().map(Tally::new).collect();
     let mut ovs_dpdk = None;
     let ended = traffic(args, &mut tallies, &progress, &mut ovs_dpdk)
         .and_then(|()| workers::measure(args, &mut tallies, &progress))
         .and_then(|()| guests::measure(args, &mut tallies, &progress));
-    // What was measured before the interrupt is kept.
-    match &ended {
-        Err(error)
-            if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) => {}
-        _ => ended?,
-    }
+    keep_interrupted(ended, &tallies)?;
     tallies.retain(|tally| !tally.runs.is_empty() || !tally.failures.is_empty());
-    let comparison = Comparison {
-        began,
-        cpu: cpu_name(),
-        kernel: kernel(),
-        ringmain: env!("CARGO_PKG_VERSION"),
-        commit: commit(),
-        ovs_dpdk,
-        qemu_storage_daemon: None,
-        runs: args.runs,
-        seconds: args.seconds,
-        rows: tallies.iter().flat_map(Tally::rows).collect(),
-    };
-    let file = write(&args.out, began, &comparison)?;
+    let comparison =
+        Comparison { ovs_dpdk, ..Comparison::new(began, args.runs, args.seconds, &tallies) };
+    publish(&args.out, &comparison)
+}
+
+/// What was measured before the user interrupted is kept: no error then.
+fn keep_interrupted(ended: Result<(), BenchError>, tallies: &[Tally]) -> Result<(), BenchError> {
+    match ended {
+        Err(error)
+            if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) =>
+        {
+            Ok(())
+        }
+        ended => ended,
+    }
+}
+
+/// Prints a comparison, writes the result file, adds to the history, and draws that.
+fn publish(out: &Path, comparison: &Comparison) -> Result<(), BenchError> {
+    let file = write(out, comparison.began, comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
-    History::append(&args.out, &comparison)?;
-    draw(&args.out)
+    History::append(out, comparison)?;
+    draw(out)
 }
 
 /// Measures the generator's points. Returns the version of OVS-DPDK, if it was measured.
@@ -237,6 +238,11 @@ fn write(dir: &Path, began: u64, comparison: &impl Serialize) -> Result<PathBuf,
     let text = serde_json::to_string_pretty(comparison).map_err(|e| failed(e.into()))?;
     std::fs::write(&file, text + "\n").map_err(failed)?;
     Ok(file)
+}
+
+/// Seconds since 1970.
+fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The version of the machine's kernel.

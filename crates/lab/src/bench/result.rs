@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::point::OVS;
 use super::series::Series;
-use super::tally::{Beside, Row};
+use super::tally::{Beside, Row, Tally};
+use super::{commit, kernel};
+use crate::cpu::cpu_name;
 
 /// A whole comparison.
 #[derive(Clone, Debug, Serialize)]
@@ -35,6 +37,22 @@ pub struct Comparison {
 }
 
 impl Comparison {
+    /// A comparison of this machine, which began at `began`, without the versions of peers.
+    pub fn new(began: u64, runs: u32, seconds: f64, tallies: &[Tally]) -> Comparison {
+        Comparison {
+            began,
+            cpu: cpu_name(),
+            kernel: kernel(),
+            ringmain: env!("CARGO_PKG_VERSION"),
+            commit: commit(),
+            ovs_dpdk: None,
+            qemu_storage_daemon: None,
+            runs,
+            seconds,
+            rows: tallies.iter().flat_map(Tally::rows).collect(),
+        }
+    }
+
     /// For people.
     pub fn table(&self) -> String {
         let mut text = String::new();

@@ -11,16 +11,13 @@ mod image;
 mod point;
 
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 
-use super::history::History;
 use super::measure::{self, Plan};
 use super::result::Comparison;
 use super::tally::Tally;
-use super::{BenchError, commit, draw, kernel, write};
-use crate::cpu::cpu_name;
+use super::{BenchError, draw, keep_interrupted, publish, unix_time};
 use crate::folders::folder;
 use crate::interrupt;
 use crate::program::Program;
@@ -95,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     }
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
     let progress = Progress::new();
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began = unix_time();
     let mut tallies: Vec<Tally> =
         point::select(&args.only).map(|disk| Tally::new(disk.point)).collect();
     let stage = progress.stage("making images");
@@ -103,26 +100,10 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     stage.done("");
     let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
     let mut played: Vec<&mut Tally> = tallies.iter_mut().collect();
-    match measure::play(plan, &backends, &mut played, &progress) {
-        // What was measured before the interrupt is kept.
-        Err(error)
-            if error.is_interrupt() && tallies.iter().any(|tally| !tally.runs.is_empty()) => {}
-        ended => ended?,
-    }
+    keep_interrupted(measure::play(plan, &backends, &mut played, &progress), &tallies)?;
     let comparison = Comparison {
-        began,
-        cpu: cpu_name(),
-        kernel: kernel(),
-        ringmain: env!("CARGO_PKG_VERSION"),
-        commit: commit(),
-        ovs_dpdk: None,
         qemu_storage_daemon: backends.version(),
-        runs: args.runs,
-        seconds: args.seconds,
-        rows: tallies.iter().flat_map(Tally::rows).collect(),
+        ..Comparison::new(began, args.runs, args.seconds, &tallies)
     };
-    let file = write(&args.out, began, &comparison)?;
-    println!("\n{}\nresults: {}", comparison.table(), file.display());
-    History::append(&args.out, &comparison)?;
-    draw(&args.out)
+    publish(&args.out, &comparison)
 }

@@ -17,12 +17,12 @@ pub(crate) mod test_guest;
 mod wire;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use hypervisor::embedded::Design;
 
-use super::{BenchError, write};
+use super::{BenchError, unix_time, write};
 use crate::folders::folder;
 use crate::interrupt;
 use crate::program::Program;
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         .program
         .find()
         .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began = unix_time();
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let cases = CASES.iter().filter(|case| wanted(case.name));
     let loads = cases.flat_map(|case| case.loads.iter().map(move |load| Tally::new(case, *load)));

@@ -14,7 +14,6 @@ mod stage;
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::PossibleValuesParser;
 
@@ -138,7 +137,7 @@ pub fn run(args: &Args) -> Result<(), InstructionsError> {
     }
     std::fs::create_dir_all(&args.out)
         .map_err(|e| InstructionsError::system("make a folder for the results", e))?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began = super::unix_time();
     if !args.json {
         println!("{}", header());
     }

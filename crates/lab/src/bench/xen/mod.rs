@@ -9,9 +9,9 @@
 mod result;
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use super::{BenchError, iperf, write};
+use super::{BenchError, iperf, unix_time, write};
 use crate::folders::folder;
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
@@ -70,7 +70,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<(), BenchError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
     let testbed = Testbed::find(&args.cache)?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let began = unix_time();
     let progress = Progress::new();
     let points = args.queues.iter().flat_map(|&queues| STREAMS.map(|streams| (queues, streams)));
     let mut tallies: Vec<Tally> =
