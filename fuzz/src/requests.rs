@@ -24,16 +24,24 @@ pub fn body(code: u32, input: &mut Input<'_>) -> Vec<u8> {
         2 => longs(&[features(input)]),
         16 => longs(&[input.u64() & if input.u8() < 250 { ALL_PROTOCOL } else { u64::MAX }]),
         5 => [words(&[2, 0]), region(input), region(input)].concat(),
+        6 => longs(&[
+            [8, 16, FILE, input.u64()][input.below(4) as usize],
+            [0, 8, 4096, input.u64()][input.below(4) as usize],
+        ]),
         8 => words(&[ring, [16, 64, 256, 0, 7, input.u32()][input.below(6) as usize]]),
-        9 => [words(&[ring, 0]), longs(&[place(input), place(input), place(input), 0])].concat(),
+        9 => {
+            let places = [place(input), place(input), place(input), place(input)];
+            [words(&[ring, u32::from(input.u8() % 2)]), longs(&places)].concat()
+        }
         10 => words(&[ring, if input.u8() < 128 { 0 } else { input.u32() }]),
         11 => words(&[ring, 0]),
         12..=14 => longs(&[u64::from(ring) | u64::from(input.u8() < 16) << 8]),
         18 => words(&[ring, u32::from(input.u8() % 2)]),
+        19 => longs(&[input.u64()]),
         20 => longs(&[u64::from(input.u16())]),
         31 | 32 => inflight(input),
         37 | 38 => [longs(&[0]), region(input)].concat(),
-        1 | 3 | 4 | 15 | 17 | 34 | 36 => vec![],
+        1 | 3 | 4 | 7 | 15 | 17 | 34 | 36 => vec![],
         _ => input.take(40).to_vec(),
     }
 }

@@ -16,6 +16,7 @@ use ring::{GrantCopyBatch, MemoryAccount, Put};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use vhost_user::net::device::{NetDevice, Offer, QueueHost};
+use vhost_user::net::feature::{ALL_PROTOCOL, bit};
 use vhost_user::transport::message::Header;
 use vhost_user::transport::session::Session;
 
@@ -84,6 +85,7 @@ pub fn run(data: &[u8]) {
             8..11 => front.scribble(&mut input),
             11 => front.ready(&mut session),
             12 if input.u8() < 8 => front.truncate(&mut input),
+            13 if input.u8() < 64 => front.log(&mut session),
             _ => work(&host, &mut burst, &mut input),
         }
     }
@@ -121,7 +123,7 @@ impl Front {
             (_, 0..4) => usize::from(input.u8() % 9),
             (5, _) => 2,
             (12..=14, _) if payload.get(1) == Some(&0) => 1,
-            (32 | 37, _) => 1,
+            (6 | 7 | 32 | 37, _) => 1,
             _ => 0,
         };
         let kind = input.u8();
@@ -137,12 +139,17 @@ impl Front {
         fd.as_fd().try_clone_to_owned().expect("a descriptor")
     }
 
+    /// Begins a migration: the log lies in the guest's own memory.
+    fn log(&self, session: &mut Session<NetDevice<TestHost>>) {
+        let features = session.features().0 | bit::LOG_ALL;
+        say(session, 16, &[&longs(&[ALL_PROTOCOL])], vec![]);
+        say(session, 6, &[&longs(&[FILE - 4096, 4096])], vec![self.descriptor(6, 1, 9)]);
+        say(session, 2, &[&longs(&[features])], vec![]);
+    }
+
     /// Sends what a good front-end sends, all of it.
     fn ready(&self, session: &mut Session<NetDevice<TestHost>>) {
-        let mut say = |code: u32, payload: &[&[u8]], fds: Vec<OwnedFd>| {
-            let payload = payload.concat();
-            session.answer(&Header { code, need_reply: false, size: payload.len() }, &payload, fds);
-        };
+        let mut say = |code, payload: &[&[u8]], fds| say(session, code, payload, fds);
         let file = |i| self.descriptor(5, i, 9);
         say(
             5,
@@ -171,6 +178,17 @@ impl Front {
         let file = &self.files[usize::from(input.u8() % 2)];
         ftruncate(file, u64::from(input.u16())).expect("cut");
     }
+}
+
+/// Sends a message that is whole.
+fn say(
+    session: &mut Session<NetDevice<TestHost>>,
+    code: u32,
+    payload: &[&[u8]],
+    fds: Vec<OwnedFd>,
+) {
+    let payload = payload.concat();
+    session.answer(&Header { code, need_reply: false, size: payload.len() }, &payload, fds);
 }
 
 /// One turn of a worker: a burst from one pair to another, or to itself.

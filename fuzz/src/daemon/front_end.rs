@@ -94,7 +94,7 @@ impl HostileFrontEnd {
             (_, 8..12) => 0,
             (5, _) => 2,
             (12..=14, _) if payload.get(1) == Some(&0) => 1,
-            (32 | 37, _) => 1,
+            (6 | 7 | 32 | 37, _) => 1,
             _ => 0,
         };
         let ring = usize::from(payload.first().copied().unwrap_or(0) % 4);

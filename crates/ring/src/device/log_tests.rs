@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::copies::{Copies, Engine};
 use crate::driver::{Direction, DriverRing, Piece, Tables, Used};
+use crate::grant::{DomId, GrantRef, Granted};
 use crate::io_chain::IoChain;
 use crate::packed::driver::PackedDriver;
 use crate::packed::requests::PackedRequests;
@@ -107,19 +109,44 @@ impl Watched {
     }
 }
 
+/// Where the bytes of a frame are.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Private,
+    Mapped,
+    Granted,
+}
+
+/// Grants all pages of a memory under their numbers.
+#[derive(Debug)]
+struct Granting(Arc<Memory>);
+
+impl Engine for Granting {
+    fn run(&self, copies: &mut Copies) {
+        copies.emulate(|pin, at, _, _| {
+            pin.hold(&self.0);
+            Ok(u64::from(at.reference.0) * LOG_PAGE + u64::from(at.offset))
+        });
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Post(Vec<u16>),
-    Put(u16, bool),
+    Put(u16, Source),
     Publish,
     Arm,
     Disarm,
 }
 
+fn source() -> impl Strategy<Value = Source> {
+    prop_oneof![Just(Source::Private), Just(Source::Mapped), Just(Source::Granted)]
+}
+
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => prop::collection::vec(1u16..5000, 1..4).prop_map(Op::Post),
-        4 => (1u16..6000, any::<bool>()).prop_map(|(len, body)| Op::Put(len, body)),
+        4 => (1u16..6000, source()).prop_map(|(len, source)| Op::Put(len, source)),
         2 => Just(Op::Publish),
         1 => Just(Op::Arm),
         1 => Just(Op::Disarm),
@@ -136,6 +163,7 @@ fn receives<D: DriverRing, B: DeviceRing>(event_idx: bool, indirect: bool, start
     assert!(device.is_logged());
     let sender = Arc::new(Memory::anonymous(8192).unwrap());
     sender.write(0, &[7; 8192]).unwrap();
+    let engine: Arc<dyn Engine> = Arc::new(Granting(sender.clone()));
     let mut grant_copies = GrantCopyBatch::new();
     for op in ops {
         match op {
@@ -145,17 +173,28 @@ fn receives<D: DriverRing, B: DeviceRing>(event_idx: bool, indirect: bool, start
                 driver.add(&pieces, Direction::In);
                 driver.publish();
             }
-            Op::Put(len, from_sender) => {
-                let mut gather = Gather::new(0);
-                let chain = gather.push_range(&sender, 0, (*len).into()).unwrap();
-                let (bytes, mut net) = (vec![9; (*len).into()], [1; 12]);
-                let (head, body) = match from_sender {
-                    true => (&bytes[..len.min(&60).to_owned().into()], gather.body(chain)),
-                    false => (&bytes[..], Body::empty()),
+            Op::Put(len, source) => {
+                let (mut gather, len) = (Gather::new(0), u32::from(*len));
+                let (bytes, mut net) = (vec![9; len as usize], [1; 12]);
+                let page = |reference, len| {
+                    (Granted { domain: DomId(1), reference: GrantRef(reference), offset: 0 }, len)
+                };
+                let chain = match source {
+                    Source::Granted => {
+                        let (first, rest) = (len.min(4096), len.saturating_sub(4096));
+                        let pieces = [page(0, first as u16), page(1, rest as u16)];
+                        gather.push_granted(&engine, pieces).unwrap()
+                    }
+                    _ => gather.push_range(&sender, 0, len).unwrap(),
+                };
+                let (head, body) = match source {
+                    Source::Private => (&bytes[..], Body::empty()),
+                    _ => (&bytes[..bytes.len().min(60)], gather.body(chain)),
                 };
                 guest.watch(|| device.put(&mut net, head, body, true, &mut grant_copies).unwrap());
             }
             Op::Publish => {
+                guest.watch(|| assert_eq!(grant_copies.flush().count(), 0));
                 guest.watch(|| device.publish());
                 guest.check();
                 driver.collect(&mut [Used::default(); SIZE as usize]).unwrap();
@@ -164,6 +203,7 @@ fn receives<D: DriverRing, B: DeviceRing>(event_idx: bool, indirect: bool, start
             Op::Disarm => guest.watch(|| device.disarm()),
         }
     }
+    guest.watch(|| drop(grant_copies.flush()));
     guest.watch(|| device.publish());
     guest.check();
 }

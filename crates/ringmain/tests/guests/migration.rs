@@ -1,11 +1,16 @@
 //! Guests that migrate between two hosts, each with a daemon of its own. The hosts share a bridge in
 //! a network namespace, as they would share a network.
 
+use std::fs::File;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Stdio;
 
 use lab::daemon::Daemon;
 use lab::guest::{ChildProcess, Guest, Namespace, Shell};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::json;
 
 use super::lab::{Attach, Lab, socket};
@@ -69,6 +74,7 @@ fn a_stream_outlives_migrations(options: &[&str]) {
     stream.finish();
 
     // The guest is silent now, and is found where it goes all the same.
+    let announcements = reverse_arp(network);
     let at = (MIGRATIONS + 1) % 2;
     let _guest = migrate(&lab, guest, daemons[at], attach);
     eventually("the bridge to learn where the guest is", || {
@@ -77,6 +83,27 @@ fn a_stream_outlives_migrations(options: &[&str]) {
             line.starts_with("52:54:00:77:00:01") && line.contains(&format!("dev rm{at} "))
         })
     });
+    if options.contains(&"guest_announce=off") {
+        eventually("an announcement", || {
+            let mut frame = [0; 60];
+            recv(&announcements, &mut frame, RecvFlags::DONTWAIT)
+                .is_ok_and(|_| frame[6..12] == [0x52, 0x54, 0, 0x77, 0, 1])
+        });
+    }
+}
+
+/// A socket for all frames of reverse ARP in a network.
+fn reverse_arp(network: &Namespace) -> OwnedFd {
+    const ETH_P_RARP: u16 = 0x8035;
+    let open = || {
+        let namespace = File::open(format!("/proc/{}/ns/net", network.id())).unwrap();
+        let network = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(namespace.as_fd(), network).unwrap();
+        let protocol = NonZeroU32::new(ETH_P_RARP.to_be().into()).map(Protocol::from_raw);
+        rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, protocol).unwrap()
+    };
+    // Only this thread moves.
+    std::thread::scope(|scope| scope.spawn(open).join().unwrap())
 }
 
 /// Moves the guest to a new QEMU at another daemon.

@@ -49,7 +49,7 @@ pub struct Session<D: Device> {
     account: Arc<MemoryAccount>,
     /// A descriptor that belongs to the reply at hand.
     reply_file: Option<OwnedFd>,
-    /// Regions that the request at hand has mapped.
+    /// Regions and logs that the request at hand has mapped.
     mapped: u32,
     /// Where the front-end reads requests of this side.
     backend_channel: Option<BackendChannel>,
@@ -310,6 +310,7 @@ impl<D: Device> Session<D> {
             Ok(log)
         };
         let log = map().map_err(SessionError::Log)?;
+        self.mapped += 1;
         self.vrings.set_log(log)
     }
 
