@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use control::api::{DiskReport, PortState, Reply, Request};
 use lab::daemon::Daemon;
@@ -66,6 +67,24 @@ impl Site {
         })
     }
 
+    /// A qcow2 disk over a raw backing file with ext4, which has a file of noise.
+    fn over_a_backing_file() -> Site {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path();
+        let files = dir.join("files");
+        std::fs::create_dir(&files).unwrap();
+        let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(2 << 20).collect();
+        std::fs::write(files.join("noise"), noise).unwrap();
+        host(dir, "mke2fs -q -t ext4 -d files base.raw 64M");
+        host(dir, "qemu-img create -q -f qcow2 -b base.raw -F raw disk.qcow2");
+        let image = dir.join("disk.qcow2");
+        let link = |socket| DiskLink { socket, queues: 2, options: Vec::new() };
+        Site::start(folder, image, "format = \"qcow2\"\n", |socket| Spec {
+            disks: vec![link(socket)],
+            ..Spec::new("qcow2")
+        })
+    }
+
     fn start<'a>(
         folder: tempfile::TempDir,
         image: PathBuf,
@@ -112,6 +131,16 @@ impl Site {
         let request = Request::DiskResize { name: "root".into(), bytes: Some(bytes) };
         assert_eq!(self.daemon.client().ask(&request).unwrap(), Reply::Done);
     }
+}
+
+/// Runs a command on the host.
+#[track_caller]
+fn host(folder: &Path, command: &str) -> String {
+    let mut words = command.split(' ');
+    let mut program = Command::new(words.next().unwrap_or_default());
+    let output = program.current_dir(folder).args(words).output().unwrap();
+    assert!(output.status.success(), "{command}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// A file system, files with checksums, trim, resize, and a check of everything in the end.
@@ -232,6 +261,44 @@ fn a_read_only_disk_stays_as_it_is() {
     assert_eq!(site.must("head -c 1m /dev/vda | tr -d '\\0' | wc -c").trim(), "0");
     site.must("! dd if=/dev/zero of=/dev/vda bs=512 count=1 2>/dev/null");
     assert_eq!(site.report().total.writes, 0);
+}
+
+#[test]
+#[ignore = "boots guests"]
+fn files_are_kept_in_a_qcow2_image_over_its_backing_file() {
+    let mut site = Site::over_a_backing_file();
+    let folder = site.image.parent().unwrap().to_owned();
+    let sum = host(&folder, "sha256sum base.raw files/noise");
+    let noise = sum.lines().last().unwrap().split(' ').next().unwrap().to_owned();
+    site.must(&format!(
+        "mkdir -p /mnt && mount -t ext4 /dev/vda /mnt && cd /mnt && \
+         echo '{noise}  noise' >/tmp/sum && sha256sum -c /tmp/sum"
+    ));
+    site.must("cd /mnt && for i in 1 2 3; do cp noise f$i && sync; done");
+    let job =
+        site.guest.spawn("cd /mnt && for i in 4 5 6 7; do cp noise f$i && sync; done").unwrap();
+    let before = site.report().total.writes;
+    eventually("writes", || site.report().total.writes > before);
+    site.daemon.kill_and_start().unwrap();
+    assert_eq!(job.wait(LIMIT).unwrap().code, 0);
+    let full = site.allocated();
+    site.must("cd /mnt && rm f6 f7 && sync && fstrim /mnt");
+    eventually("space to be given back", || site.allocated() + 3 * 1024 <= full);
+    site.must(
+        "cd / && umount /mnt && /bin/e2fsck -fn /dev/vda && mount -t ext4 /dev/vda /mnt && \
+         cd /mnt && sed 's/noise/f5/' /tmp/sum | sha256sum -c && sha256sum -c /tmp/sum && \
+         cd / && umount /mnt",
+    );
+    let report = site.report();
+    assert_eq!((report.total.failed(), report.format.as_str()), (0, "qcow2"), "{report:?}");
+    let Site { daemon, guest, _folder, .. } = site;
+    drop((guest, daemon));
+    // Only clusters that the killed daemon had ready may be lost.
+    let mut check = Command::new("qemu-img");
+    let check = check.current_dir(&folder).args(["check", "-q", "-f", "qcow2", "disk.qcow2"]);
+    let checked = check.output().unwrap();
+    assert!(matches!(checked.status.code(), Some(0 | 3)), "{checked:?}");
+    assert_eq!(sum, host(&folder, "sha256sum base.raw files/noise"));
 }
 
 /// The firmware, the boot loader and the kernel each start the device anew. The firmware's driver
