@@ -5,7 +5,7 @@
 
 mod scan;
 
-pub use scan::StatisticsScan;
+pub use scan::StreamScan;
 
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;

@@ -12,7 +12,7 @@ use std::process;
 
 use control::api::CaptureRequest;
 use control::client::Client;
-use control::pcapng::StatisticsScan;
+use control::pcapng::StreamScan;
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -46,10 +46,9 @@ pub fn run(control: &Path, args: Capture) -> Result<(), Failure> {
         None => Output::Standard(io::stdout()),
     };
     end_at_a_signal(signals, &stream)?;
-    let mut scan = StatisticsScan::default();
+    let mut scan = StreamScan::default();
     if carry(stream, &first, output, &mut scan)? {
-        let (frames, lost) = scan.totals();
-        eprintln!("{}", summary(frames, lost));
+        eprintln!("{}", summary(scan.packets(), scan.dropped()));
     }
     Ok(())
 }
@@ -86,7 +85,7 @@ fn carry(
     mut stream: UnixStream,
     first: &[u8],
     mut output: Output,
-    scan: &mut StatisticsScan,
+    scan: &mut StreamScan,
 ) -> Result<bool, Failure> {
     let mut buffer = vec![0; PORTION];
     let mut portion = first;
@@ -139,7 +138,7 @@ fn end_at_a_signal(mut signals: Signals, stream: &UnixStream) -> Result<(), Fail
 
 /// The line at the end of a capture.
 fn summary(frames: u64, lost: u64) -> String {
-    let captured = units::count(frames.saturating_sub(lost), "frame");
+    let captured = units::count(frames, "frame");
     match lost {
         0 => format!("ringmain: {captured} captured, none lost"),
         _ => {
@@ -156,7 +155,7 @@ mod tests {
     fn losses_are_told() {
         assert_eq!(summary(1, 0), "ringmain: 1 frame captured, none lost");
         assert_eq!(
-            summary(10, 3),
+            summary(7, 3),
             "ringmain: 7 frames captured, 3 lost because they were not read in time"
         );
     }

@@ -1,25 +1,28 @@
-//! Statistics out of a stream of blocks, as it passes.
+//! What a stream of blocks holds, as it passes: how many packets, and the statistics.
 
 use std::collections::BTreeMap;
 
-use super::{INTERFACE_STATISTICS, ISB_FILTERACCEPT, ISB_IFDROP, ISB_IFRECV, Statistics};
+use super::{
+    ENHANCED_PACKET, INTERFACE_STATISTICS, ISB_FILTERACCEPT, ISB_IFDROP, ISB_IFRECV, Statistics,
+};
 
 /// Type and length of a block.
 const HEADER: usize = 8;
 /// Longest block of statistics that is looked at.
 const LONGEST: usize = 4096;
 
-/// Follows a stream, and keeps the last statistics of each interface.
+/// Follows a stream, counts its packets, and keeps the last statistics of each interface.
 #[derive(Debug, Default)]
-pub struct StatisticsScan {
+pub struct StreamScan {
     /// The block that has begun: all of it if it has statistics, or else its header.
     block: Vec<u8>,
     /// Bytes of it that are not looked at, and have not come.
     skip: usize,
+    packets: u64,
     last: BTreeMap<u32, Statistics>,
 }
 
-impl StatisticsScan {
+impl StreamScan {
     /// Looks at the next bytes of the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
@@ -34,11 +37,14 @@ impl StatisticsScan {
         }
     }
 
-    /// The sum over all interfaces: packets that were accepted, and those of them that were lost.
-    pub fn totals(&self) -> (u64, u64) {
-        self.last.values().fold((0, 0), |(accepted, dropped), counts| {
-            (accepted + counts.accepted, dropped + counts.dropped)
-        })
+    /// How many packets have begun to pass.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// How many packets were lost at all interfaces, as the last statistics say.
+    pub fn dropped(&self) -> u64 {
+        self.last.values().fold(0, |sum, counts| sum.saturating_add(counts.dropped))
     }
 
     fn kind_and_len(&self) -> Option<(u32, usize)> {
@@ -66,6 +72,7 @@ impl StatisticsScan {
             }
         } else {
             self.skip = len.saturating_sub(HEADER);
+            self.packets += u64::from(kind == ENHANCED_PACKET);
         }
         self.block.clear();
     }

@@ -25,7 +25,6 @@ impl Fabric {
     /// When there are too many captures, or a port does not exist.
     pub fn capture(self: &Arc<Self>, spec: &CaptureSpec) -> Result<Capture, CaptureError> {
         let CaptureSpec { ports, snaplen, filter } = spec;
-        // Before anything is locked: rings are big.
         let interfaces: Vec<_> = ports.iter().copied().zip(0..).collect();
         let (clock, workers) = (CaptureClock::new(), self.worker_count());
         let end = || {
