@@ -4,10 +4,13 @@ mod access;
 mod amount;
 mod budget;
 mod budget_table;
+mod changed_keys;
 mod changes;
 pub mod defaults;
 mod disk;
 mod disk_amount;
+mod disk_reader;
+mod disk_request;
 mod disk_settings;
 mod disk_table;
 mod error;
@@ -38,12 +41,13 @@ use unix_socket::Permissions;
 
 use access::{SocketGroup, SocketMode, SocketOwner};
 use budget_table::BudgetTable;
-use disk_table::{Described, DiskTable, Taken};
+use disk_reader::{Described, Taken};
+use disk_table::DiskTable;
 use metrics::MetricsTable;
-use port_reader::{Neighbours, Place};
+use port_reader::Neighbours;
 use port_table::PortTable;
 use sandbox_table::SandboxTable;
-use source::{Problems, Source};
+use source::{Place, Problems, Source};
 use value::{FromText, Table, TableName, Tables, Text};
 use workers::{Workers, WorkersTable};
 
@@ -276,7 +280,7 @@ fn disks(
             taken.sockets.push((&disk.socket, owner.clone()));
         }
         let Table(table) = table.into_inner();
-        match disk_table::read(table, &place, &taken, problems) {
+        match disk_reader::read(table, &place, &taken, problems) {
             Some(Described::Disk(disk)) => disks.push((disk, path)),
             Some(Described::Xen(described)) => xen = Some(described),
             None => {}

@@ -4,10 +4,10 @@ use serde_json::{Map, Value as Json};
 use toml::Spanned;
 
 use super::budget_table::BudgetTable;
+use super::changed_keys::changed_keys;
 use super::error::ConfigErrors;
 use super::port_table::Name;
 use super::rates::RateLimits;
-use super::request::changed_keys;
 use super::setting_keys::{apply, budget_keys};
 use super::source::{Problems, Source, VALUE};
 use super::value::{FromText, Table, Text};

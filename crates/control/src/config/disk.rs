@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 
 use network::poll::PollingPolicy;
-use serde_json::{Map, Value as Json, json};
 use storage::image::{Direct, Format, ImageOptions};
 use unix_socket::Permissions;
 
 use super::disk_settings::DiskSettings;
-use super::request::changed_keys;
 
 /// Queues that a disk offers unless the configuration says otherwise: QEMU has as many as the guest
 /// has vCPUs, and refuses a disk with fewer.
@@ -87,36 +85,5 @@ impl DiskSpec {
             direct: self.direct,
             sector_size: self.sector_size.map(u32::from),
         }
-    }
-
-    /// The object of a `disk.add` request for this disk.
-    pub fn to_request(&self) -> Map<String, Json> {
-        let direct = DIRECT_WORDS.iter().find(|(_, direct)| *direct == self.direct);
-        let permissions = &self.permissions;
-        let all = json!({
-            "name": self.name,
-            "kind": "vhost-user",
-            "socket": self.socket,
-            // Numbers, not names: the daemon may see no list of users.
-            "socket_mode": permissions.mode.map(|mode| format!("{:03o}", mode.bits())),
-            "socket_owner": permissions.owner.map(|owner| owner.to_string()),
-            "socket_group": permissions.group.map(|group| group.to_string()),
-            "image": self.image,
-            "format": self.format.name(),
-            "queues": self.queues,
-            "read_only": self.read_only,
-            "direct": direct.map(|(word, _)| word),
-            "sector_size": self.sector_size,
-            "serial": self.serial,
-            "polling": self.policy.map(|policy| policy.to_string()),
-        });
-        let Json::Object(all) = all else { return Map::new() };
-        let all = all.into_iter().filter(|(_, value)| !value.is_null());
-        all.chain(self.settings.to_request()).collect()
-    }
-
-    /// The keys that `other` has with another value, or only one of both has, in snake case.
-    pub fn changed_keys(&self, other: &DiskSpec) -> Vec<String> {
-        changed_keys(&self.to_request(), &other.to_request())
     }
 }

@@ -1,15 +1,12 @@
 //! What of a disk can change while it is in service.
 
 use network::token_bucket::Rate;
-use serde_json::{Map, Value as Json};
 use storage::limits::DiskRates;
 
 use super::amount::BurstBytes;
 use super::disk_amount::{ByteRate, Requests};
 use super::memory_size::MemorySize;
 use super::rates::Conflict;
-use super::request::changed_keys;
-use super::setting_keys::disk_settings;
 
 /// A burst that nobody set is what the rate allows in so many milliseconds.
 const BURST_MS: u64 = 10;
@@ -31,17 +28,6 @@ impl DiskSettings {
     /// How much of its peer's memory may be allocated here, in bytes.
     pub fn memory_limit(&self) -> u64 {
         self.memory.map_or_else(default_memory, |MemorySize(bytes)| bytes)
-    }
-
-    /// The keys that are set, in snake case, and their values, as in a `disk.set` request.
-    pub(super) fn to_request(&self) -> Map<String, Json> {
-        let set = disk_settings(self).into_iter().filter(|(_, value)| !value.is_null());
-        set.map(|(key, value)| (key.replace('-', "_"), value)).collect()
-    }
-
-    /// The keys that `other` has with another value, or only one of both has, in snake case.
-    pub fn changed_keys(&self, other: &DiskSettings) -> Vec<String> {
-        changed_keys(&self.to_request(), &other.to_request())
     }
 }
 

@@ -22,7 +22,7 @@ use super::port_table::{
     CopySide, Grants, Interface, MacLock, Mtu, Name, PortTable, Socket, Trunk,
 };
 use super::setting_keys::{apply, port_keys};
-use super::source::{Problems, VALUE};
+use super::source::{Place, Problems, VALUE};
 use super::value::{FromText, Limits, List, Number, Text};
 use crate::kind::Kind;
 
@@ -44,14 +44,6 @@ impl Neighbours<'_> {
     fn find(&self, has: impl Fn(&PortSpec) -> bool) -> Option<&str> {
         self.ports.iter().find(|(port, _)| has(port)).map(|(_, place)| place.as_str())
     }
-}
-
-/// Where a table stands.
-pub(super) struct Place<'a> {
-    /// The path, as in `port[1]`.
-    pub path: &'a str,
-    /// Byte offset.
-    pub at: usize,
 }
 
 /// Makes a description of `table`. All that is wrong with it is added to the problems; `None` if it

@@ -5,13 +5,14 @@ use std::path::Path;
 use serde_json::{Map, Value as Json, json};
 use switch::Vlan;
 
+use super::changed_keys::changed_keys;
 use super::error::ConfigErrors;
 use super::options::options;
 use super::port::{Mode, PortSpec};
-use super::port_reader::{self, Neighbours, Place};
+use super::port_reader::{self, Neighbours};
 use super::port_table::PortTable;
 use super::setting_keys::port_settings;
-use super::source::Source;
+use super::source::{Place, Source};
 use super::value::Table;
 
 impl PortSpec {
@@ -78,14 +79,6 @@ impl PortSpec {
         port_settings(&self.settings).into_iter().for_each(|(key, value)| put(key, value));
         object
     }
-}
-
-/// The keys whose values differ, or that one object alone has.
-pub(super) fn changed_keys(one: &Map<String, Json>, other: &Map<String, Json>) -> Vec<String> {
-    let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    keys.into_iter().filter(|key| one.get(*key) != other.get(*key)).cloned().collect()
 }
 
 fn read(source: &Source, neighbours: &Neighbours<'_>) -> Result<PortSpec, ConfigErrors> {

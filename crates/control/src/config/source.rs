@@ -26,6 +26,14 @@ const MAX_ERRORS: usize = 20;
 /// Keys that the configuration does not have any more: inner designs of the embedded hypervisor.
 const DESIGNS: [&str; 4] = ["locking", "maptrack", "flush", "copying"];
 
+/// Where a table stands.
+pub(super) struct Place<'a> {
+    /// The path, as in `port[1]`.
+    pub path: &'a str,
+    /// Byte offset.
+    pub at: usize,
+}
+
 /// Where a text comes from.
 enum Origin {
     /// A file of this name.

@@ -1,4 +1,5 @@
 use network::token_bucket::Rate;
+use storage::image::Direct;
 
 use super::*;
 use crate::config::{Config, Host, disk_changes};
