@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use rustix::fs;
 
 use super::file_watch::{self, Existence};
-use super::table::MapError;
+use super::table::{MAX_MAPPED, MapError};
 use crate::fault;
 use crate::violation::Violation;
 
@@ -28,11 +28,6 @@ const STEP: u64 = 256;
 
 /// Bytes of a block, as `stat` counts them.
 const BLOCK: u64 = 512;
-
-/// Most regions that are mapped for a peer at a time: eight tables of 32 regions. Tables that were
-/// replaced stay mapped as long as frames in flight point into them, and all peers share the
-/// mappings that this process can watch.
-pub(super) const MAX_MAPPED: usize = 256;
 
 /// Most files that are remembered after they were unmapped.
 const REMEMBERED: usize = 64;

@@ -8,7 +8,6 @@ use std::os::fd::OwnedFd;
 
 use thiserror::Error;
 
-use super::account::MAX_MAPPED;
 use crate::fault::WatchError;
 use crate::violation::Violation;
 
@@ -82,6 +81,11 @@ impl From<WatchError> for MapError {
         }
     }
 }
+
+/// Most regions that are mapped for a peer at a time: eight tables of 32 regions. Tables that were
+/// replaced stay mapped as long as frames in flight point into them, and all peers share the
+/// mappings that this process can watch.
+pub(super) const MAX_MAPPED: usize = 256;
 
 /// Most regions of one memory: what QEMU's and Linux' vhost allow at most.
 pub const MAX_REGIONS: usize = 509;
