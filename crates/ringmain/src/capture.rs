@@ -1,6 +1,6 @@
 //! `ringmain capture`: frames of ports of the running daemon, as pcapng.
 
-mod expression;
+pub mod expression;
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IsTerminal, Read, Write};
@@ -20,8 +20,6 @@ use signal_hook::iterator::Signals;
 use crate::cli::Capture;
 use crate::failure::Failure;
 use crate::units;
-
-pub use expression::ExpressionError;
 
 /// Bytes that are read from the daemon at a time.
 const PORTION: usize = 256 << 10;

@@ -9,7 +9,7 @@ use control::config::ConfigErrors;
 use control::config_file::FileError;
 use control::daemon::DaemonError;
 
-use crate::capture::ExpressionError;
+use crate::capture::expression::ExpressionError;
 
 /// Why a command failed: what, and what to do about it.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,6 @@
-//! Limits of ports and budgets, for people.
+//! Limits of ports, disks and budgets, for people.
 
-use control::api::{BudgetReport, DirectionReport, LimitsReport, PortReport};
+use control::api::{BudgetReport, DirectionReport, LimitsReport, MemoryReport, PortReport};
 use control::config::{BitRate, BurstBytes, Frames};
 
 use crate::table::Table;
@@ -72,6 +72,13 @@ fn direction(limits: &DirectionReport) -> String {
         format!("{} frames/s{}", Frames(rate), burst(frames))
     });
     bits.into_iter().chain(frames).collect::<Vec<_>>().join(", ")
+}
+
+/// How much of a peer's memory was allocated, and may be.
+pub fn memory(memory: &MemoryReport) -> String {
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let (allocated, limit) = (mib(memory.allocated_bytes), mib(memory.limit_bytes));
+    format!("{allocated} MiB allocated here, {limit} MiB at most")
 }
 
 #[cfg(test)]

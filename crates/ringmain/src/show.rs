@@ -1,6 +1,6 @@
 //! Reports of the daemon, for people.
 
-use control::api::{CacheReport, Counts, MacRow, MemoryReport, PortReport, Stats};
+use control::api::{CacheReport, Counts, MacRow, PortReport, Stats};
 use serde_json::Value as Json;
 
 use crate::limits;
@@ -75,7 +75,7 @@ pub fn port(port: &PortReport) -> String {
         lines.push(("features", port.features.join(" ")));
     }
     if let Some(memory) = &port.memory {
-        lines.push(("memory", memory_line(memory)));
+        lines.push(("memory", limits::memory(memory)));
     }
     if let Some(cache) = &port.cache {
         lines.push(("mapped pages", mapped_pages(cache)));
@@ -99,13 +99,6 @@ pub fn port(port: &PortReport) -> String {
         text.push_str(&queues(std::slice::from_ref(port)));
     }
     text + &drops(std::slice::from_ref(port))
-}
-
-/// How much of a peer's memory was allocated, and may be.
-pub fn memory_line(memory: &MemoryReport) -> String {
-    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    let (allocated, limit) = (mib(memory.allocated_bytes), mib(memory.limit_bytes));
-    format!("{allocated} MiB allocated here, {limit} MiB at most")
 }
 
 /// A guest's pages that stay mapped, and how often that saved a grant operation.

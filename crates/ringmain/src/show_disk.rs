@@ -3,7 +3,7 @@
 use control::api::{DiskCounts, DiskLimitsReport, DiskReport};
 use control::config::{BurstBytes, ByteRate, Requests};
 
-use crate::show::memory_line;
+use crate::limits;
 use crate::table::Table;
 
 /// `ringmain disk list`.
@@ -68,7 +68,7 @@ pub fn disk(disk: &DiskReport) -> String {
         };
         lines.push(("write cache", word.to_owned()));
     }
-    lines.extend(disk.memory.as_ref().map(|memory| ("memory", memory_line(memory))));
+    lines.extend(disk.memory.as_ref().map(|memory| ("memory", limits::memory(memory))));
     lines.extend(limits(&disk.limits).map(|limits| ("limits", limits)));
     if disk.total.limited > 0 {
         lines.push(("limited", format!("requests waited {} times", disk.total.limited)));
