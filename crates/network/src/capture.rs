@@ -22,7 +22,6 @@ use runtime::Counter;
 use switch::PortId;
 use thiserror::Error;
 
-use crate::fabric::Fabric;
 use record::HEADER;
 pub use record::{Direction, Record};
 
@@ -87,8 +86,8 @@ pub struct CaptureCounts {
 
 /// A capture that is running, as its reader has it. Dropping it ends it.
 pub struct Capture {
-    fabric: Arc<Fabric>,
-    number: usize,
+    /// Takes it from the workers.
+    stop: Box<dyn FnMut() + Send>,
     rings: Vec<Consumer<u8>>,
     /// By worker, and then by interface.
     counters: Vec<Arc<[TapCounters]>>,
@@ -100,15 +99,15 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// A capture that workers serve until `stop` is called.
     pub(crate) fn new(
-        fabric: Arc<Fabric>,
-        number: usize,
+        stop: impl FnMut() + Send + 'static,
         ended: Arc<AtomicBool>,
         ends: Vec<(Consumer<u8>, Arc<[TapCounters]>)>,
     ) -> Capture {
         let (rings, counters) = ends.into_iter().unzip();
         let (taken, order) = (Vec::new(), Vec::new());
-        Capture { fabric, number, rings, counters, ended, taken, order }
+        Capture { stop: Box::new(stop), rings, counters, ended, taken, order }
     }
 
     /// Whether all its ports were removed.
@@ -118,7 +117,7 @@ impl Capture {
 
     /// Ends it. What is in its rings can still be read.
     pub fn end(&mut self) {
-        self.fabric.end_capture(self.number, &self.ended);
+        (self.stop)();
     }
 
     /// Reads a portion of what was captured, in the order of time as far as the portion goes.

@@ -55,12 +55,13 @@ impl Fabric {
         state.captures[number] = Some(entry);
         let mut taps = taps.into_iter();
         self.change_captures(|| CaptureChange::Set(number, taps.next()));
-        Ok(Capture::new(Arc::clone(self), number, ended, ends))
+        let (fabric, own) = (Arc::clone(self), Arc::clone(&ended));
+        Ok(Capture::new(move || fabric.end_capture(number, &own), ended, ends))
     }
 
     /// Ends the capture with this number, if it is the one that `ended` belongs to. When it returns,
     /// no worker captures for it.
-    pub(crate) fn end_capture(&self, number: usize, ended: &Arc<AtomicBool>) {
+    fn end_capture(&self, number: usize, ended: &Arc<AtomicBool>) {
         let mut state = self.lock();
         let Some(place) = state.captures.get_mut(number) else { return };
         if place.take_if(|entry| Arc::ptr_eq(&entry.ended, ended)).is_some() {
