@@ -10,13 +10,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+pub use crate::request::Finished;
 use crate::request::Request;
 
 pub use threads::ThreadEngine;
 pub use uring::UringEngine;
-
-/// A request, and what became of its step: bytes that were moved, or an error of the system.
-pub type Finished = (Box<Request>, Result<u32, i32>);
 
 /// Carries out one step of each request that it is given.
 pub trait Engine: Send {

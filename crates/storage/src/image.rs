@@ -3,7 +3,7 @@
 mod device;
 pub(crate) mod handles;
 mod opening;
-mod options;
+pub(crate) mod options;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -6,17 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::engine::Finished;
-use crate::request::Request;
-
-/// What the worker is to do with a request.
-#[derive(Debug)]
-pub(crate) enum Returned {
-    /// Its next step has a place: the kernel is to carry it out.
-    Placed(Box<Request>),
-    /// Its next step was carried out.
-    Done(Finished),
-}
+use crate::request::{ReturnQueue, Returned};
 
 /// Requests that come back to one worker.
 #[derive(Debug)]
@@ -34,14 +24,6 @@ impl Inbox {
         Inbox { returned: Mutex::default(), filled: AtomicBool::new(false), event }
     }
 
-    /// Puts a request in, and wakes the worker.
-    pub fn put(&self, returned: Returned) {
-        self.returned.lock().push(returned);
-        self.filled.store(true, Ordering::Release);
-        // Full only if it was never read, and then it is readable.
-        let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
-    }
-
     /// Takes all requests out. False: there were none.
     pub fn take(&self, returned: &mut Vec<Returned>) -> bool {
         if !self.filled.load(Ordering::Acquire) {
@@ -50,5 +32,14 @@ impl Inbox {
         self.filled.store(false, Ordering::Relaxed);
         returned.append(&mut self.returned.lock());
         !returned.is_empty()
+    }
+}
+
+impl ReturnQueue for Inbox {
+    fn put(&self, returned: Returned) {
+        self.returned.lock().push(returned);
+        self.filled.store(true, Ordering::Release);
+        // Full only if it was never read, and then it is readable.
+        let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
     }
 }

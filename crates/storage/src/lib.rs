@@ -33,6 +33,7 @@ pub mod image;
 mod image_lock;
 mod inbox;
 pub mod limits;
+mod operation;
 pub mod pipeline;
 mod qcow2;
 pub mod queue;

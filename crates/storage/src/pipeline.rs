@@ -17,12 +17,12 @@ use slab::Slab;
 
 use crate::command::{self, BlockStatus, Command, HEADER, RANGE, Refusal};
 use crate::count::ErrorReason;
-use crate::engine::{Engine, Finished};
+use crate::engine::Engine;
 use crate::image::Format;
-use crate::inbox::{Inbox, Returned};
+use crate::inbox::Inbox;
 use crate::limits;
 use crate::queue::QueueError;
-use crate::request::{Operation, Request};
+use crate::request::{Finished, Operation, Request, Returned};
 use crate::slot::Slot;
 
 /// The cost that a disk may use of its worker in one round, in the unit of the frame pipeline: the
@@ -184,7 +184,9 @@ impl BlockPipeline {
         }
         let image = request.image.clone();
         if let Some(qcow2) = image.as_ref().and_then(|image| image.qcow2()) {
-            qcow2.ask(request, &self.inbox);
+            let inbox = Arc::clone(&self.inbox);
+            request.inbox = Some(inbox);
+            qcow2.ask(request);
         }
     }
 

@@ -5,7 +5,7 @@
 //! the same way as those of raw images, with one look-up more. Whatever else is needed is done by
 //! the one thread of the image ([`thread`]), which owns the tables: reading a table in, allocating
 //! clusters, copying from a backing file, decompressing, discarding. The thread hands the request
-//! back to its worker, to be submitted or answered ([`Inbox`](crate::inbox::Inbox)).
+//! back to its worker, to be submitted or answered ([`Job`]).
 //!
 //! Durability, beside what holds for all images:
 //!
@@ -18,9 +18,11 @@
 
 mod compressed;
 mod eraser;
-mod gate;
+pub(crate) mod gate;
 mod header;
+pub(crate) mod job;
 mod layer;
+pub(crate) mod place;
 mod reader;
 mod refcounts;
 mod table;
@@ -38,27 +40,16 @@ use parking_lot::Mutex;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::image::handles::Handles;
-use crate::image::{ImageError, ImageOptions};
-use crate::inbox::Inbox;
-use crate::request::{Request, STEP};
-pub(crate) use gate::Entered;
-use gate::Gate;
+use crate::image::options::{ImageError, ImageOptions};
+use crate::operation::STEP;
+use gate::{Entered, Gate};
 use header::{AUTOCLEAR_AT, Header};
+use job::Job;
 use layer::{Layer, Source, refuse, source};
+use place::Place;
 use refcounts::Refcounts;
 use table::{Found, Tables};
-use thread::{Job, Thread};
-
-/// Where the bytes of one step are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
-    /// The file: that of a layer, or `None`: zeros.
-    layer: Option<usize>,
-    /// The first byte in it.
-    pub offset: u64,
-    /// How many bytes lie there, one after the other.
-    pub len: u64,
-}
+use thread::Thread;
 
 /// The files of an image, and what its thread shares with workers.
 #[derive(Debug)]
@@ -196,23 +187,19 @@ impl Qcow2 {
         Ok(())
     }
 
-    /// Looks up the place of a request's next step. False: the thread has to be
-    /// [asked](Self::ask).
-    pub fn place(&self, request: &mut Request, writes: bool) -> bool {
+    /// Looks up the place of a step from `offset` on, of `left` bytes at most. `None`: the thread has
+    /// to be [asked](Self::ask).
+    pub fn place(&self, offset: u64, left: u64, writes: bool) -> Option<(Place, Entered)> {
         let entered = self.shared.gate.enter();
-        let (offset, left) = (request.offset, request.left);
         let place = match writes {
             true => self.shared.find_write(offset, left),
             false => self.shared.find_read(offset, left).ok(),
         };
-        request.place = place;
-        request.entered = place.map(|_| entered);
-        place.is_some()
+        Some((place?, entered))
     }
 
-    /// Hands a request to the thread, which puts it into the `inbox`.
-    pub fn ask(&self, request: Box<Request>, inbox: &Arc<Inbox>) {
-        let job = Job { request, inbox: Arc::clone(inbox) };
+    /// Hands a request to the thread.
+    pub fn ask(&self, job: Box<dyn Job>) {
         match &*self.thread.lock() {
             Some(thread) => thread.ask(job),
             None => job.done(Err(libc::EBADF)),

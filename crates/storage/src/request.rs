@@ -6,42 +6,19 @@ use std::sync::Arc;
 use ring::IoChain;
 
 use crate::image::Image;
-use crate::qcow2::{Entered, Place};
-
-/// Most bytes that are moved in one step: the kernel may copy them on the worker's thread.
-pub const STEP: usize = 1 << 20;
+use crate::operation::ZEROS_LEN;
+pub use crate::operation::{Operation, STEP};
+use crate::qcow2::gate::Entered;
+use crate::qcow2::job::Job;
+use crate::qcow2::place::Place;
 
 /// Most pieces of one step (`UIO_MAXIOV`).
 const PIECES: usize = 1024;
-
-/// Zeros to be written, where a file system cannot make them.
-pub(crate) const ZEROS_LEN: usize = 64 << 10;
 
 #[repr(align(4096))]
 struct Zeros([u8; ZEROS_LEN]);
 
 static ZEROS: Zeros = Zeros([0; ZEROS_LEN]);
-
-/// The next operation on an image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Operation {
-    /// Read into the buffers.
-    Read,
-    /// Write out of the buffers; `stable`: so that they are stable then.
-    Write {
-        /// Completed only when it is stable.
-        stable: bool,
-    },
-    /// Make completed writes stable.
-    #[default]
-    Sync,
-    /// Give back the space of the range, which then reads as zeros.
-    PunchHole,
-    /// Make the range zeros, and keep its space.
-    ZeroRange,
-    /// Write zeros.
-    WriteZeros,
-}
 
 /// A request. Used again and again, it allocates nothing.
 #[derive(Debug, Default)]
@@ -65,12 +42,32 @@ pub struct Request {
     /// Where the bytes of the next step are, in a qcow2 image, and the step's mark there.
     pub(crate) place: Option<Place>,
     pub(crate) entered: Option<Entered>,
+    /// Where the thread of a qcow2 image puts the request, while the thread has it.
+    pub(crate) inbox: Option<Arc<dyn ReturnQueue>>,
     /// Room for data in the driver's buffers, as the request came.
     pub(crate) room: u32,
     /// Pages of the guest's memory that the kernel uses for the request, at most.
     pub(crate) pages: u64,
     /// The one piece of a step that is a part of a larger piece.
     part: Part,
+}
+
+/// A request, and what became of its step: bytes that were moved, or an error of the system.
+pub type Finished = (Box<Request>, Result<u32, i32>);
+
+/// What a worker is to do with a request that the thread of an image gives back.
+#[derive(Debug)]
+pub(crate) enum Returned {
+    /// Its next step has a place: the kernel is to carry it out.
+    Placed(Box<Request>),
+    /// Its next step was carried out.
+    Done(Finished),
+}
+
+/// Where requests are put that come back to a worker.
+pub(crate) trait ReturnQueue: std::fmt::Debug + Send + Sync {
+    /// Puts a request in, and wakes the worker.
+    fn put(&self, returned: Returned);
 }
 
 /// A piece of memory, as the kernel takes it.
@@ -104,6 +101,7 @@ impl Request {
     /// Forgets the buffers and the image.
     pub(crate) fn clear(&mut self) {
         self.chain.clear();
+        self.inbox = None;
         (self.entered, self.place) = (None, None);
         self.image = None;
         self.part = Part::default();
@@ -140,9 +138,23 @@ impl Request {
         let Some(qcow2) = image.qcow2() else { return true };
         match self.operation {
             Operation::Sync => true,
-            Operation::Read => qcow2.place(self, false),
-            Operation::Write { .. } | Operation::WriteZeros => qcow2.place(self, true),
+            Operation::Read => self.set_place(qcow2.place(self.offset, self.left, false)),
+            Operation::Write { .. } | Operation::WriteZeros => {
+                self.set_place(qcow2.place(self.offset, self.left, true))
+            }
             Operation::PunchHole | Operation::ZeroRange => false,
+        }
+    }
+
+    fn set_place(&mut self, found: Option<(Place, Entered)>) -> bool {
+        (self.place, self.entered) = found.unzip();
+        self.place.is_some()
+    }
+
+    /// The thread of the image has done something with the request.
+    fn give_back(mut self: Box<Self>, returned: impl FnOnce(Box<Request>) -> Returned) {
+        if let Some(inbox) = self.inbox.take() {
+            inbox.put(returned(self));
         }
     }
 
@@ -155,6 +167,29 @@ impl Request {
         self.offset += bytes;
         self.left = self.left.saturating_sub(bytes);
         self.left == 0
+    }
+}
+
+impl Job for Request {
+    fn operation(&self) -> Operation {
+        self.operation
+    }
+
+    fn range(&self) -> (u64, u64) {
+        (self.offset, self.left)
+    }
+
+    fn fill(&self, bytes: &[u8]) -> u32 {
+        self.chain.write(bytes)
+    }
+
+    fn placed(mut self: Box<Self>, place: Place, entered: Entered) {
+        (self.place, self.entered) = (Some(place), Some(entered));
+        self.give_back(Returned::Placed);
+    }
+
+    fn done(self: Box<Self>, result: Result<u32, i32>) {
+        self.give_back(|request| Returned::Done((request, result)));
     }
 }
 

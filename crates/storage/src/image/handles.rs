@@ -8,7 +8,7 @@ use rustix::fs::FileType;
 
 use super::device::Geometry;
 use super::opening::{is_aligned, open, open_direct, size};
-use super::{Alignment, ImageError, ImageOptions};
+use super::options::{Alignment, ImageError, ImageOptions};
 
 /// An open file or block device.
 ///

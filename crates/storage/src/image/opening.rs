@@ -9,7 +9,7 @@ use rustix::fs::{
     fcntl_setfl, fstat, seek, statx,
 };
 
-use super::{Alignment, Direct, ImageError, ImageOptions};
+use super::options::{Alignment, Direct, ImageError, ImageOptions};
 
 /// What requests are aligned to where the kernel does not say: a page, the most that it asks for.
 const PAGE: u32 = 4096;

@@ -16,7 +16,7 @@ use rustix::fs::{Advice, FileType, fadvise};
 use super::header::{Backing, Header};
 use super::table::{Found, Tables};
 use crate::image::handles::Handles;
-use crate::image::{Direct, Format, ImageError, ImageOptions};
+use crate::image::options::{Direct, Format, ImageError, ImageOptions};
 use crate::image_lock::try_lock_backing;
 
 /// Most files of an image: the image itself, and backing files.

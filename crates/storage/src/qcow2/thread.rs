@@ -11,46 +11,27 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::Shared;
 use super::header::Header;
+use super::job::Job;
+use super::place::Place;
 use super::reader::Reader;
 use super::refcounts::Refcounts;
 use super::writer::{Prepared, Writer};
-use super::{Place, Shared};
-use crate::inbox::{Inbox, Returned};
-use crate::request::{Operation, Request, STEP, ZEROS_LEN};
+use crate::operation::{Operation, STEP, ZEROS_LEN};
 
 /// Stack in bytes.
 const STACK: usize = 256 << 10;
 /// How long clusters wait to be given back while nothing else is to be done.
 const SETTLE: Duration = Duration::from_millis(200);
 
-/// A request that a worker cannot go on with.
-pub(super) struct Job {
-    pub request: Box<Request>,
-    pub inbox: Arc<Inbox>,
-}
-
-impl Job {
-    /// The request's step has been carried out.
-    pub fn done(self, result: Result<u32, i32>) {
-        self.inbox.put(Returned::Done((self.request, result)));
-    }
-
-    fn failed(self, error: &io::Error) {
-        self.done(Err(error.raw_os_error().unwrap_or(libc::EIO)));
-    }
-
-    /// The request's next step has a place.
-    fn placed(mut self, shared: &Shared, place: Place) {
-        self.request.place = Some(place);
-        self.request.entered = Some(shared.gate.enter());
-        self.inbox.put(Returned::Placed(self.request));
-    }
+fn fail(job: Box<dyn Job>, error: &io::Error) {
+    job.done(Err(error.raw_os_error().unwrap_or(libc::EIO)));
 }
 
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<Box<dyn Job>>,
     ends: bool,
 }
 
@@ -101,7 +82,7 @@ impl Thread {
     }
 
     /// Hands over a job.
-    pub fn ask(&self, job: Job) {
+    pub fn ask(&self, job: Box<dyn Job>) {
         self.jobs.queue.lock().jobs.push_back(job);
         self.jobs.ready.notify_one();
     }
@@ -129,7 +110,7 @@ struct Work {
     shared: Arc<Shared>,
     role: Role,
     /// Writes that begin when what was copied for them is linked.
-    held: Vec<(Job, Place)>,
+    held: Vec<(Box<dyn Job>, Place)>,
 }
 
 impl Work {
@@ -166,9 +147,9 @@ impl Work {
         }
     }
 
-    fn serve(&mut self, job: Job) {
-        let (offset, left) = (job.request.offset, job.request.left);
-        match job.request.operation {
+    fn serve(&mut self, job: Box<dyn Job>) {
+        let (offset, left) = job.range();
+        match job.operation() {
             Operation::Read => self.read(job),
             Operation::Write { .. } => self.write(job, left.min(STEP as u64)),
             Operation::WriteZeros => self.write(job, left.min(ZEROS_LEN as u64)),
@@ -178,46 +159,46 @@ impl Work {
         }
     }
 
-    fn read(&mut self, job: Job) {
-        let (offset, left) = (job.request.offset, job.request.left);
+    fn read(&mut self, job: Box<dyn Job>) {
+        let (offset, left) = job.range();
         let reader = match &mut self.role {
             Role::Reads(reader) => reader,
             Role::Writes(writer) => &mut writer.reader,
         };
         loop {
             let (layer, len) = match self.shared.find_read(offset, left) {
-                Ok(place) => return job.placed(&self.shared, place),
+                Ok(place) => return job.placed(place, self.shared.gate.enter()),
                 Err(elsewhere) => elsewhere,
             };
             match reader.resolve(layer, offset) {
                 Ok(None) => {}
                 Ok(Some(bytes)) => {
                     let bytes = bytes.get(..len as usize).unwrap_or(bytes);
-                    let written = job.request.chain.write(bytes);
+                    let written = job.fill(bytes);
                     return job.done(Ok(written));
                 }
-                Err(error) => return job.failed(&error),
+                Err(error) => return fail(job, &error),
             }
         }
     }
 
-    fn write(&mut self, job: Job, most: u64) {
-        let offset = job.request.offset;
+    fn write(&mut self, job: Box<dyn Job>, most: u64) {
+        let (offset, _) = job.range();
         if matches!(&self.role, Role::Writes(writer) if writer.is_linking(offset)) {
             self.commit();
         }
         let Role::Writes(writer) = &mut self.role else { return job.done(Err(libc::EROFS)) };
         match writer.prepare(offset, most) {
-            Ok(Prepared::Now(place)) => job.placed(&self.shared, place),
+            Ok(Prepared::Now(place)) => job.placed(place, self.shared.gate.enter()),
             Ok(Prepared::Later(place)) => self.held.push((job, place)),
             Err(error) => {
                 writer.note(&error);
-                job.failed(&error);
+                fail(job, &error);
             }
         }
     }
 
-    fn erase(&mut self, job: Job, offset: u64, len: u64, unmap: bool) {
+    fn erase(&mut self, job: Box<dyn Job>, offset: u64, len: u64, unmap: bool) {
         self.commit();
         let Role::Writes(writer) = &mut self.role else { return job.done(Err(libc::EROFS)) };
         match writer.erase(offset, len, unmap) {
@@ -226,7 +207,7 @@ impl Work {
                 if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
                     writer.note(&error);
                 }
-                job.failed(&error);
+                fail(job, &error);
             }
         }
         if writer.refcounts.has_much_freed() {
@@ -243,8 +224,8 @@ impl Work {
         }
         for (job, place) in self.held.drain(..) {
             match &linked {
-                Ok(()) => job.placed(&self.shared, place),
-                Err(error) => job.failed(error),
+                Ok(()) => job.placed(place, self.shared.gate.enter()),
+                Err(error) => fail(job, error),
             }
         }
     }

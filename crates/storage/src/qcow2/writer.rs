@@ -13,10 +13,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::Shared;
+use super::place::Place;
 use super::reader::{Reader, damaged};
 use super::refcounts::Refcounts;
 use super::table::{COPIED, Entry, Found, Tables};
-use super::{Place, Shared};
 
 /// Where a write goes.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,12 @@
+//! A place in one of the files of an image.
+
+/// Where the bytes of one step are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The file: that of a layer, or `None`: zeros.
+    pub(super) layer: Option<usize>,
+    /// The first byte in it.
+    pub offset: u64,
+    /// How many bytes lie there, one after the other.
+    pub len: u64,
+}
