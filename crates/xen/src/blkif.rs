@@ -19,6 +19,7 @@
 
 pub mod blkback;
 pub mod buffers;
+mod driver;
 pub mod error;
 pub mod layout;
 pub mod limits;

@@ -1,10 +1,9 @@
-//! The driver of block devices, and the state that all vbds of this domain share.
+//! The state that all vbds of this domain share.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use hypervisor::{Hypervisor, Nodes, StoreError};
+use hypervisor::Hypervisor;
 use ring::Engine;
 use runtime::poll::PollingPolicy;
 use storage::Disks;
@@ -12,11 +11,7 @@ use storage::image::Direct;
 use storage::limits::DiskRates;
 
 use super::limits::LimitTable;
-use super::settings::SCRIPT;
-use super::vbd::Vbd;
-use crate::xenbus::driver::Wake;
-use crate::xenbus::script::is_hotplugged_by;
-use crate::xenbus::{Driver, GrantCopyEngine, Node};
+use crate::xenbus::GrantCopyEngine;
 
 /// How vbds are to be served.
 #[derive(Clone, Debug, Default)]
@@ -56,23 +51,5 @@ impl Blkback {
     /// Whether an image with this path, which has no `..`, may be served.
     pub(super) fn allows(&self, image: &Path) -> bool {
         self.config.folders.iter().any(|folder| image.starts_with(folder))
-    }
-}
-
-impl Driver for Blkback {
-    const CLASS: &'static str = "vbd";
-    type Device = Vbd;
-
-    fn is_ours(&self, nodes: &dyn Nodes, backend: &str) -> Result<bool, StoreError> {
-        is_hotplugged_by(nodes, backend, SCRIPT)
-    }
-
-    fn probe(self: &Arc<Self>, node: Arc<Node>, wake: Wake) -> Vbd {
-        Vbd::new(Arc::clone(self), node, wake)
-    }
-
-    fn check_period(&self) -> Duration {
-        // There is nothing to check: a disk waits for nothing of its frontend's.
-        Duration::from_secs(3600)
     }
 }
