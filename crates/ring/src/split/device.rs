@@ -72,8 +72,7 @@ impl Layout for SplitLayout {
     }
 
     fn set_used_log(&mut self, addr: Option<u64>) {
-        let RingConfig { size, event_idx, .. } = self.config;
-        self.used_log = addr.map(|addr| UsedLog { addr, size, event_idx });
+        self.used_log = addr.map(|addr| UsedLog::new(addr, &self.config));
     }
 
     #[inline(always)]

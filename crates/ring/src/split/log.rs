@@ -5,20 +5,26 @@
 //! its own log.
 
 use super::{RING_ENTRIES, RING_INDEX, USED_ENTRY, used_len};
+use crate::device::RingConfig;
 use crate::region::Memory;
 
 /// A used ring, as the log knows it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UsedLog {
     /// Guest address of the used ring.
-    pub(super) addr: u64,
+    addr: u64,
     /// Entries.
-    pub(super) size: u16,
+    size: u16,
     /// `VIRTIO_F_EVENT_IDX` was negotiated.
-    pub(super) event_idx: bool,
+    event_idx: bool,
 }
 
 impl UsedLog {
+    /// The used ring of `config`, logged at guest address `addr`.
+    pub(super) fn new(addr: u64, config: &RingConfig) -> UsedLog {
+        UsedLog { addr, size: config.size, event_idx: config.event_idx }
+    }
+
     /// Elements `old..new` were written, by their numbers, and then the index.
     #[cold]
     pub(super) fn published(&self, memory: &Memory, old: u16, new: u16) {

@@ -96,8 +96,7 @@ impl RequestRing for SplitRequests {
     }
 
     fn set_used_log(&mut self, addr: Option<u64>) {
-        let RingConfig { size, event_idx, .. } = self.config;
-        self.used_log = addr.map(|addr| UsedLog { addr, size, event_idx });
+        self.used_log = addr.map(|addr| UsedLog::new(addr, &self.config));
     }
 
     fn memory(&self) -> &Arc<Memory> {
