@@ -261,6 +261,13 @@ impl Site {
         self.launch(guest, part)
     }
 
+    /// The guest `server` at 10.9.0.1, which serves already.
+    fn server(&self, queues: u32) -> ChildGuard {
+        let mut server = self.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
+        ready(&mut server);
+        server
+    }
+
     /// Becomes a guest: without what runs in it.
     fn command(&self, name: &str, address: &str, queues: u32) -> Command {
         let mut guest = self.ringmain();
@@ -310,8 +317,7 @@ fn succeeds(mut guest: ChildGuard) {
 fn streams_between_guests_with_one_two_and_four_queues() {
     let site = Site::start();
     for queues in [1, 2, 4] {
-        let mut server = site.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
-        ready(&mut server);
+        let server = site.server(queues);
         assert!(site.connected("server"));
         let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
         assert!(shown.contains(&format!("{queues} in use, 4 at most")), "{shown}");
@@ -327,8 +333,7 @@ fn streams_between_guests_with_one_two_and_four_queues() {
 fn streams_between_guests_that_copy_for_themselves() {
     let site = Site::with("copy = \"guest\"\ngrants = \"range\"");
     for queues in [1, 2, 4] {
-        let mut server = site.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
-        ready(&mut server);
+        let server = site.server(queues);
         wait(|| site.connected("server"));
         let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
         assert!(shown.contains("range-grants") && shown.contains("guest-copy"), "{shown}");
@@ -363,8 +368,7 @@ fn mapped_pages(shown: &str, word: &str) -> u64 {
 fn streams_between_guests_whose_pages_stay_mapped() {
     let site = Site::with("cache = 4096");
     for queues in [1, 2, 4] {
-        let mut server = site.guest("server", "10.9.0.1", queues, "serve 10.9.0.1");
-        ready(&mut server);
+        let server = site.server(queues);
         let shown = || site.ask(&["port", "show", "guests/server"]).unwrap();
         // What is shown is up to date every other second.
         wait(|| mapped_pages(&shown(), "of") == u64::from(queues) * 768);
@@ -386,8 +390,7 @@ fn a_guest_that_is_killed_under_traffic() {
 }
 
 fn killed_under_traffic(site: &Site) {
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     for _ in 0..5 {
         let mut evil = site.guest("evil", "10.9.0.3", 2, "flood 10.9.0.1");
         ready(&mut evil);
@@ -412,8 +415,7 @@ fn children(id: u32) -> Vec<u32> {
 #[ignore = "needs namespaces"]
 fn forty_guests_at_once() {
     let site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 4, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(4);
     let guests: Vec<ChildGuard> = (1..=40)
         .map(|n| site.guest(&format!("g{n}"), &format!("10.9.1.{n}"), 1, "send 10.9.0.1 1 16"))
         .collect();
@@ -424,8 +426,7 @@ fn forty_guests_at_once() {
 #[ignore = "needs namespaces"]
 fn guests_outlive_their_daemon() {
     let mut site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     for _ in 0..2 {
         succeeds(site.guest("client", "10.9.0.2", 2, "send 10.9.0.1 2 16"));
         site.serve();
@@ -440,8 +441,7 @@ fn guests_outlive_their_daemon() {
 #[ignore = "needs namespaces"]
 fn a_stream_outlives_the_daemon() {
     let mut site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     let mut client = site.guest("client", "10.9.0.2", 1, "drip 10.9.0.1");
     ready(&mut client);
     for _ in 0..2 {
@@ -458,8 +458,7 @@ fn a_stream_outlives_the_daemon() {
 fn an_ordinary_users_guests() {
     let root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let site = Site::start_as(root.then_some(NOBODY), "");
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let server = site.server(2);
     succeeds(site.guest("client", "10.9.0.2", 2, "send 10.9.0.1 4 32"));
     // Neither its neighbour nor the daemon is open to a guest, though all are one user's.
     let daemon = site.daemon.as_ref().unwrap().0.id();
@@ -471,8 +470,7 @@ fn an_ordinary_users_guests() {
 #[ignore = "needs namespaces"]
 fn where_the_time_goes_is_told() {
     let site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     let mut client = site.guest("client", "10.9.0.2", 2, "flood 10.9.0.1");
     ready(&mut client);
     let mut told = serde_json::Value::Null;

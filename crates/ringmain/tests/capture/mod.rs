@@ -95,8 +95,7 @@ fn size(path: &Path) -> u64 {
 #[ignore = "needs namespaces, tshark and tcpdump"]
 fn a_capture_of_live_traffic_is_read_by_others() {
     let site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     let mut client = site.guest("client", "10.9.0.2", 2, "flood 10.9.0.1");
     ready(&mut client);
     let path = site.path("both.pcapng");
@@ -151,8 +150,7 @@ fn filters_pick_what_tcpdump_picks() {
         "tcp and host 10.9.0.2 and ip[6:2] & 0x1fff = 0 and len > 1000",
     ];
     let site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     let file = |name: &str| site.path(name).to_str().unwrap().to_owned();
     let start = |name: &str, args: &[&str]| {
         let file = file(name);
@@ -189,8 +187,7 @@ fn filters_pick_what_tcpdump_picks() {
 #[ignore = "needs namespaces and tshark"]
 fn a_capture_ends_when_its_reader_does() {
     let site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     let mut capture = site.capture(&["guests/server", "--filter", "icmp"], Stdio::piped());
     let live = capture.child().stdout.take().unwrap();
     let mut command = Command::new("tshark");
@@ -213,8 +210,7 @@ fn a_capture_ends_when_its_reader_does() {
 fn a_reader_that_stops_stops_nobody_else() {
     const BYTES: u64 = 4 * 256 * BLOCK as u64;
     let site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let _server = site.server(2);
     let mut capture = site.capture(&["guests/server"], Stdio::piped());
     succeeds(site.guest("client", "10.9.0.2", 2, "send 10.9.0.1 4 256"));
     capture.interrupt();
@@ -229,8 +225,7 @@ fn a_reader_that_stops_stops_nobody_else() {
 #[ignore = "needs namespaces"]
 fn captures_end_with_their_ports_and_clients() {
     let site = Site::start();
-    let mut server = site.guest("server", "10.9.0.1", 2, "serve 10.9.0.1");
-    ready(&mut server);
+    let server = site.server(2);
     let other = site.guest("other", "10.9.0.2", 1, "wait");
     wait(|| site.connected("other"));
     let start = |port: &str| site.capture(&[port], Stdio::null());
