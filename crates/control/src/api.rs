@@ -7,6 +7,7 @@
 
 mod capture;
 mod disk;
+mod durations;
 mod limits;
 mod port;
 mod profile;
@@ -20,6 +21,7 @@ pub use xen::netif::guest_times::GuestTimes;
 
 pub use capture::CaptureRequest;
 pub use disk::{DiskCounts, DiskLimitsReport, DiskQueueReport, DiskReport};
+pub use durations::Durations;
 pub use limits::{BudgetReport, DirectionReport, LimitsReport};
 pub use port::{
     CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport, StoreReport,

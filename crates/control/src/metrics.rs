@@ -6,6 +6,7 @@
 mod families;
 mod family;
 mod http;
+mod histogram;
 mod text;
 
 use std::io;

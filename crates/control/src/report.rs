@@ -18,8 +18,8 @@ use xen::netif::status::{Condition, MappedPagesStatus};
 
 use crate::api::DiskReport;
 use crate::api::{
-    CacheReport, Counts, GuestCopies, MacRow, MemoryReport, PollingReport, PortReport, PortState,
-    QueueReport, SandboxLayer, Stats, StoreReport, WorkerReport,
+    CacheReport, Counts, Durations, GuestCopies, MacRow, MemoryReport, PollingReport, PortReport,
+    PortState, QueueReport, SandboxLayer, Stats, StoreReport, WorkerReport,
 };
 use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
@@ -64,7 +64,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         direct_bytes: queue.direct.bytes.get(),
         copies: queue.copies.get(),
         blocked: queue.blocked.get(),
-        waited_ns: queue.waited_ns.get(),
+        waited_ns: queue.waits.sum(),
         tx_limited: queue.tx_limited.get(),
         page_faults: queue.page_faults.get(),
         slow_interrupts: queue.slow_interrupts.get(),
@@ -130,6 +130,7 @@ pub fn port(
         store: None,
         queue_pairs: spec.queue_pairs(context.workers),
         total: total(&queues),
+        waits: id.map(|id| waits(context.fabric, id)).unwrap_or_default(),
         queues,
     }
 }
@@ -225,6 +226,7 @@ pub fn vif(
         store: store_usage.map(store),
         queue_pairs,
         total: total(&queues),
+        waits: vif.port.map(|id| waits(fabric, id)).unwrap_or_default(),
         queues,
     }
 }
@@ -268,6 +270,13 @@ fn queues(fabric: &Fabric, id: PortId) -> Vec<QueueReport> {
     queues.collect()
 }
 
+/// The times that senders waited for room in any queue of a port.
+fn waits(fabric: &Fabric, id: PortId) -> Durations {
+    let mut waits = Durations::default();
+    fabric.counters(id).iter().for_each(|queue| waits.add(&queue.waits));
+    waits
+}
+
 /// State that the fabric does not know itself.
 pub struct Basics<'a> {
     /// The CPU of each worker, where they are pinned.
@@ -300,7 +309,8 @@ pub fn stats(
         handoff_batches: worker.handoff_batches.get(),
         handed_off: worker.handed_off.get(),
         polling: polling(&worker.run.polling, started.elapsed()),
-        busy_us: worker.run.busy.get() / 1000,
+        busy_us: worker.run.busy.sum() / 1000,
+        busy: Durations::from(&worker.run.busy),
         load: loads.get(index).map(|load| (load * 100.0).round() as u8),
         rebalanced: worker.rebalanced.get(),
     });

@@ -139,7 +139,7 @@ impl Backpressure {
         // Whoever waited does not wait for longer than it may.
         let waited = now.saturating_duration_since(since).min(CAP);
         self.credit.spend(who, waited.as_nanos() as i64);
-        self.counters.waited_ns.add(waited.as_nanos() as u64);
+        self.counters.waits.record(waited);
     }
 }
 

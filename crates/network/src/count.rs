@@ -9,9 +9,9 @@
 //! is known counts at the sender's queue; a drop because of a receiver counts at the receiver's
 //! queue.
 
-pub use runtime::Counter;
 use runtime::RunCounters;
 use runtime::coalescing::{Notified, Traffic};
+pub use runtime::{Counter, Histogram};
 use switch::DropReason as SwitchReason;
 
 use crate::step::{Charged, Spent};
@@ -158,8 +158,8 @@ pub struct QueueCounters {
     /// Frames held back for a moment because a receiver was full (they are fetched again, and
     /// counted then).
     pub blocked: Counter,
-    /// Time that senders waited for the queue's buffers, in nanoseconds.
-    pub waited_ns: Counter,
+    /// The times that senders waited for the queue's buffers.
+    pub waits: Histogram,
     /// Page faults while a worker used the port's memory, counted while a worker has many.
     pub page_faults: Counter,
     /// Interrupts, or events, that took more than 100 us of CPU time to send.

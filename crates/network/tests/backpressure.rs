@@ -81,7 +81,7 @@ impl Host {
 
     fn waited(&self, port: usize) -> Duration {
         let queues = self.fabric.counters(self.ports[port]);
-        Duration::from_nanos(queues.iter().map(|queue| queue.waited_ns.get()).sum())
+        Duration::from_nanos(queues.iter().map(|queue| queue.waits.sum()).sum())
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a worker has spent its rounds, in numbers.
 
 use crate::counter::Counter;
+use crate::histogram::Histogram;
 use crate::poll::show::PollCounters;
 
 /// How a worker has spent its rounds.
@@ -12,8 +13,8 @@ pub struct RunCounters {
     pub idle_passes: Counter,
     /// Times that the worker slept in the kernel.
     pub sleeps: Counter,
-    /// Nanoseconds of rounds that moved something.
-    pub busy: Counter,
+    /// Lengths of rounds that moved something.
+    pub busy: Histogram,
     /// How the worker waited.
     pub polling: PollCounters,
 }

@@ -64,7 +64,7 @@ impl<P: Pipeline> Worker<P> {
             if self.round() {
                 self.poll_events_again();
                 let spent = self.tick();
-                self.pipeline.counters().busy.add(spent.as_nanos() as u64);
+                self.pipeline.counters().busy.record(spent);
             } else {
                 self.idle();
             }

@@ -5,7 +5,7 @@
 //! `reads + writes + flushes + discards + zeroes + others = ` requests fetched,
 //! of which those under `errors` failed.
 
-pub use runtime::{Counter, RunCounters};
+pub use runtime::{Counter, Histogram, RunCounters};
 
 use crate::command::Refusal;
 
@@ -58,6 +58,44 @@ impl From<Refusal> for ErrorReason {
     }
 }
 
+/// Types of requests whose latency is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum RequestType {
+    /// A request to read.
+    Read,
+    /// A request to write.
+    Write,
+    /// A request to make completed writes stable.
+    Flush,
+    /// A request to discard a range.
+    Discard,
+    /// A request to write zeros.
+    WriteZeroes,
+}
+
+impl RequestType {
+    /// All types, in the order of their numbers.
+    pub const ALL: [RequestType; 5] = [
+        RequestType::Read,
+        RequestType::Write,
+        RequestType::Flush,
+        RequestType::Discard,
+        RequestType::WriteZeroes,
+    ];
+
+    /// The name under which the latency is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            RequestType::Read => "read",
+            RequestType::Write => "write",
+            RequestType::Flush => "flush",
+            RequestType::Discard => "discard",
+            RequestType::WriteZeroes => "write_zeroes",
+        }
+    }
+}
+
 /// Number of reasons.
 const REASONS: usize = ErrorReason::ALL.len();
 
@@ -95,6 +133,7 @@ pub struct QueueCounters {
     /// Times that the queue began to wait because the disk's limits were used up.
     pub limited: Counter,
     errors: [Counter; REASONS],
+    latency: [Histogram; RequestType::ALL.len()],
 }
 
 impl QueueCounters {
@@ -106,6 +145,13 @@ impl QueueCounters {
     /// So many requests failed.
     pub(crate) fn fail_many(&self, reason: ErrorReason, requests: u64) {
         self.errors[reason as usize].add(requests);
+    }
+
+    /// The latency of requests of a type that the kernel carried out, or an image's thread: from
+    /// the start of the worker's pass that fetched the request to the start of the pass that
+    /// completed it, whether it succeeded or not.
+    pub fn latency(&self, kind: RequestType) -> &Histogram {
+        &self.latency[kind as usize]
     }
 
     /// Requests that failed for a reason.

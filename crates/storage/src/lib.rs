@@ -34,6 +34,7 @@ mod image_lock;
 mod inbox;
 pub mod limits;
 mod operation;
+mod outcome;
 pub mod pipeline;
 mod qcow2;
 pub mod queue;

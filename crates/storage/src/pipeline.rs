@@ -16,11 +16,12 @@ use runtime::{RunCounters, Served};
 use slab::Slab;
 
 use crate::command::{self, BlockStatus, Command, HEADER, RANGE, Refusal};
-use crate::count::ErrorReason;
+use crate::count::{ErrorReason, RequestType};
 use crate::engine::Engine;
 use crate::image::Format;
 use crate::inbox::Inbox;
 use crate::limits;
+use crate::outcome::{advance, failure, retries};
 use crate::queue::QueueError;
 use crate::request::{Finished, Operation, Request, Returned};
 use crate::slot::Slot;
@@ -144,7 +145,7 @@ impl BlockPipeline {
     fn check(&mut self, at: usize, mut request: Box<Request>) -> u64 {
         let Some(slot) = self.slots.get_mut(at) else { return 0 };
         let next = match parse(slot, &mut request) {
-            Ok(command) => begin(slot, &mut request, command),
+            Ok(command) => begin(slot, &mut request, command, self.now),
             Err(refusal) => {
                 slot.on.counters.others.add(1);
                 Next::Failed(refusal.status(), refusal.into())
@@ -243,6 +244,10 @@ impl BlockPipeline {
         request.chain.used_by_kernel(request.pages);
         let Some(slot) = self.slots.get_mut(request.slot) else { return self.recycle(request) };
         slot.in_flight -= 1;
+        if let Some((kind, fetched)) = request.accepted.take() {
+            let latency = self.now.saturating_duration_since(fetched);
+            slot.on.counters.latency(kind).record(latency);
+        }
         let failure = error.map(failure);
         if let Some((_, reason)) = failure {
             slot.on.counters.fail(reason);
@@ -298,17 +303,17 @@ fn parse(slot: &Slot, request: &mut Request) -> Result<Command, Refusal> {
 }
 
 /// Counts a request, and says what its first step is.
-fn begin(slot: &Slot, request: &mut Request, command: Command) -> Next {
+fn begin(slot: &Slot, request: &mut Request, command: Command, now: Instant) -> Next {
     let (disk, count) = (&slot.on.disk, &slot.on.counters);
     let stable = disk.is_write_through();
     let (readable, writable) = (request.chain.readable_len(), request.chain.writable_len());
     request.stable = false;
-    let (operation, offset, left) = match command {
+    let (kind, operation, offset, left) = match command {
         Command::Read(at) => {
             count.reads.add(1);
             count.read_bytes.add(writable);
             note_way(slot, at, request.chain.writable());
-            (Operation::Read, at, writable)
+            (RequestType::Read, Operation::Read, at, writable)
         }
         Command::Write(at) => {
             count.writes.add(1);
@@ -316,14 +321,15 @@ fn begin(slot: &Slot, request: &mut Request, command: Command) -> Next {
             note_way(slot, at, request.chain.readable());
             // The tables have to be stable, too.
             request.stable = stable && disk.image().format() != Format::Raw;
-            (Operation::Write { stable: stable && !request.stable }, at, readable)
+            let operation = Operation::Write { stable: stable && !request.stable };
+            (RequestType::Write, operation, at, readable)
         }
         Command::Flush => {
             count.flushes.add(1);
             if disk.image().is_read_only() {
                 return Next::Done(0);
             }
-            (Operation::Sync, 0, 0)
+            (RequestType::Flush, Operation::Sync, 0, 0)
         }
         Command::GetId => {
             count.others.add(1);
@@ -332,20 +338,22 @@ fn begin(slot: &Slot, request: &mut Request, command: Command) -> Next {
         Command::Discard(at, len) => {
             count.discards.add(1);
             request.stable = stable;
-            (Operation::PunchHole, at, len)
+            (RequestType::Discard, Operation::PunchHole, at, len)
         }
         Command::WriteZeroes(at, len, unmap) => {
             count.zeroes.add(1);
             request.stable = stable;
             let unmap = unmap && disk.image().discards();
-            (if unmap { Operation::PunchHole } else { Operation::ZeroRange }, at, len)
+            let operation = if unmap { Operation::PunchHole } else { Operation::ZeroRange };
+            (RequestType::WriteZeroes, operation, at, len)
         }
     };
     let is_range = matches!(operation, Operation::PunchHole | Operation::ZeroRange);
     if is_range && left == 0 {
         return Next::Done(0);
     }
-    request.zeroes = matches!(command, Command::WriteZeroes(..));
+    request.zeroes = kind == RequestType::WriteZeroes;
+    request.accepted = Some((kind, now));
     (request.operation, request.offset, request.left) = (operation, offset, left);
     request.image = Some(disk.image().clone());
     Next::Submit
@@ -355,46 +363,5 @@ fn begin(slot: &Slot, request: &mut Request, command: Command) -> Next {
 fn note_way(slot: &Slot, offset: u64, pieces: &[libc::iovec]) {
     if !slot.on.disk.image().file(offset, pieces).1 {
         slot.on.counters.buffered.add(1);
-    }
-}
-
-/// So many bytes were moved by the step. Whether the request is done.
-fn advance(request: &mut Request, moved: u32) -> Result<bool, i32> {
-    let done = match request.operation {
-        Operation::Sync => return Ok(true),
-        Operation::PunchHole | Operation::ZeroRange => true,
-        // Not even a byte, and no error: the file ends before.
-        _ if moved == 0 => return Err(libc::ENODATA),
-        _ => request.moved(moved.into()),
-    };
-    if !done || !std::mem::take(&mut request.stable) {
-        return Ok(done);
-    }
-    request.operation = Operation::Sync;
-    Ok(false)
-}
-
-/// Whether a step that failed has a substitute, which is then the next one.
-fn retries(request: &mut Request, errno: i32) -> bool {
-    match (request.operation, errno) {
-        (_, libc::EINTR | libc::EAGAIN) => true,
-        // Zeros that the file system cannot make are written.
-        (Operation::ZeroRange | Operation::PunchHole, libc::EOPNOTSUPP | libc::ENOSYS)
-            if request.zeroes =>
-        {
-            request.operation = Operation::WriteZeros;
-            true
-        }
-        _ => false,
-    }
-}
-
-/// What the guest is told of an error of the system, and under which reason it counts.
-fn failure(errno: i32) -> (BlockStatus, ErrorReason) {
-    match errno {
-        libc::EOPNOTSUPP => (BlockStatus::Unsupported, ErrorReason::Unsupported),
-        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => (BlockStatus::IoErr, ErrorReason::NoSpace),
-        libc::ENODATA => (BlockStatus::IoErr, ErrorReason::Truncated),
-        _ => (BlockStatus::IoErr, ErrorReason::Io),
     }
 }

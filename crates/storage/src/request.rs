@@ -2,9 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ring::IoChain;
 
+use crate::count::RequestType;
 use crate::image::Image;
 use crate::operation::ZEROS_LEN;
 pub use crate::operation::{Operation, STEP};
@@ -46,6 +48,8 @@ pub struct Request {
     pub(crate) inbox: Option<Arc<dyn ReturnQueue>>,
     /// Room for data in the driver's buffers, as the request came.
     pub(crate) room: u32,
+    /// The type of the request, and the start of the pass that fetched it, once it was accepted.
+    pub(crate) accepted: Option<(RequestType, Instant)>,
     /// Pages of the guest's memory that the kernel uses for the request, at most.
     pub(crate) pages: u64,
     /// The one piece of a step that is a part of a larger piece.
@@ -101,7 +105,7 @@ impl Request {
     /// Forgets the buffers and the image.
     pub(crate) fn clear(&mut self) {
         self.chain.clear();
-        self.inbox = None;
+        (self.inbox, self.accepted) = (None, None);
         (self.entered, self.place) = (None, None);
         self.image = None;
         self.part = Part::default();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{MemoryReport, PortState};
+use super::{Durations, MemoryReport, PortState};
 
 /// Everything about a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -56,6 +56,10 @@ pub struct DiskReport {
     pub memory: Option<MemoryReport>,
     /// What the disk may do, with the bursts that hold where none are set.
     pub limits: DiskLimitsReport,
+    /// Latency of requests by type: from the pass that fetched a request to the pass that completed
+    /// it. Empty while the disk is not in service.
+    #[serde(default)]
+    pub latency: BTreeMap<String, Durations>,
     /// Sum over all queues.
     pub total: DiskCounts,
     /// Queues that were in use since the disk was added.

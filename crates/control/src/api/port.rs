@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::Durations;
 use super::limits::LimitsReport;
 use crate::kind::Kind;
 
@@ -115,6 +116,9 @@ pub struct PortReport {
     pub queue_pairs: u16,
     /// Sum over all queues.
     pub total: Counts,
+    /// The times that senders waited because the port was full.
+    #[serde(default)]
+    pub waits: Durations,
     /// Queue pairs that were in use since the port was added.
     pub queues: Vec<QueueReport>,
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Durations;
 use super::disk::DiskReport;
 use super::port::{Counts, PortReport};
 
@@ -30,6 +31,9 @@ pub struct WorkerReport {
     pub handed_off: u64,
     /// Microseconds of passes that found something.
     pub busy_us: u64,
+    /// Lengths of those passes.
+    #[serde(default)]
+    pub busy: Durations,
     /// Percent of the last half second that those took, where loads are balanced.
     pub load: Option<u8>,
     /// Times that flows of a receiver were moved to another of its queues, to spread them better.

@@ -290,13 +290,19 @@ pub const DISK_QUEUE: &[Family<DiskCounts>] = &[
 ];
 
 /// Families that are written one by one: name, type, labels, help.
-pub const SPECIAL: [(&str, Type, &str, &str); 9] = [
+pub const SPECIAL: [(&str, Type, &str, &str); 12] = [
     ("ringmain_build_info", Type::Gauge, "version", "Always 1; the label tells the version."),
     (
         "ringmain_worker_state_seconds_total",
         Type::Counter,
         "worker, state",
         "Time in each state: busy, spin, nap, sleep.",
+    ),
+    (
+        "ringmain_worker_pass_seconds",
+        Type::Histogram,
+        "worker",
+        "Length of passes over the queues that found something.",
     ),
     (
         "ringmain_port_info",
@@ -317,6 +323,12 @@ pub const SPECIAL: [(&str, Type, &str, &str); 9] = [
         "Frames that were dropped.",
     ),
     (
+        "ringmain_port_room_wait_seconds",
+        Type::Histogram,
+        "port",
+        "How long a sender waited for room here.",
+    ),
+    (
         "ringmain_removed_ports_dropped_frames_total",
         Type::Counter,
         "reason",
@@ -335,4 +347,10 @@ pub const SPECIAL: [(&str, Type, &str, &str); 9] = [
         "1 for the state that the disk is in, 0 for the others.",
     ),
     ("ringmain_disk_failed_requests_total", Type::Counter, "disk, reason", "Requests that failed."),
+    (
+        "ringmain_disk_request_seconds",
+        Type::Histogram,
+        "disk, operation",
+        "Latency of requests that were carried out: read, write, flush, discard, write_zeroes.",
+    ),
 ];

@@ -7,6 +7,8 @@ pub enum Type {
     Counter,
     /// Goes up and down.
     Gauge,
+    /// Counts durations by their length.
+    Histogram,
 }
 
 impl Type {
@@ -15,6 +17,7 @@ impl Type {
         match self {
             Type::Counter => "counter",
             Type::Gauge => "gauge",
+            Type::Histogram => "histogram",
         }
     }
 }

@@ -6,6 +6,7 @@ use std::fmt::Write;
 
 use super::families::{DAEMON, DISK, DISK_QUEUE, POLLING, PORT, QUEUE, SPECIAL, WORKER};
 use super::family::{Family, Type};
+use super::histogram::samples;
 use crate::api::{PortState, Stats};
 
 /// The content type of the text.
@@ -37,6 +38,9 @@ pub fn text(stats: &Stats) -> String {
         it.state_ns.iter().map(seconds)
     });
     page.special("ringmain_worker_state_seconds_total", states);
+    let passes = stats.workers.iter();
+    let passes = passes.flat_map(|it| samples(&[("worker", &it.index.to_string())], &it.busy));
+    page.special("ringmain_worker_pass_seconds", passes);
     page.ports(stats);
     page.disks(stats);
     page.0
@@ -65,6 +69,8 @@ impl Page {
         });
         let drops = ports().flat_map(|it| reasons("port", &it.name, &it.total.drops));
         self.special("ringmain_port_dropped_frames_total", drops);
+        let waits = ports().flat_map(|it| samples(&[("port", &it.name)], &it.waits));
+        self.special("ringmain_port_room_wait_seconds", waits);
         let removed = stats.removed.drops.iter();
         let removed = removed.map(|(reason, it)| (labels(&[("reason", reason)]), *it as f64));
         self.special("ringmain_removed_ports_dropped_frames_total", removed);
@@ -90,6 +96,12 @@ impl Page {
         });
         let errors = disks().flat_map(|it| reasons("disk", &it.name, &it.total.errors));
         self.special("ringmain_disk_failed_requests_total", errors);
+        let latencies = disks().flat_map(|disk| {
+            disk.latency.iter().flat_map(|(operation, it)| {
+                samples(&[("disk", &disk.name), ("operation", operation)], it)
+            })
+        });
+        self.special("ringmain_disk_request_seconds", latencies);
     }
 
     /// Families of a table, each with the samples of all `items`.
@@ -111,7 +123,8 @@ impl Page {
         }
     }
 
-    /// A family. One without samples is left out.
+    /// A family. One without samples is left out. Each sample has what follows the family's name:
+    /// labels, and before them the suffix of a histogram's sample.
     fn family(
         &mut self,
         (name, kind, help): (&str, Type, &str),
@@ -124,8 +137,8 @@ impl Page {
         let page = &mut self.0;
         // Writing to a string cannot fail.
         let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
-        for (labels, value) in samples {
-            let _ = writeln!(page, "{name}{labels} {value}");
+        for (rest, value) in samples {
+            let _ = writeln!(page, "{name}{rest} {value}");
         }
     }
 }
@@ -159,7 +172,7 @@ fn queue(what: &str, name: &str, index: usize) -> String {
 }
 
 /// Labels in braces.
-fn labels(labels: &[(&str, &str)]) -> String {
+pub fn labels(labels: &[(&str, &str)]) -> String {
     let one = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
     let all: Vec<String> = labels.iter().map(one).collect();
     format!("{{{}}}", all.join(","))

@@ -1,5 +1,6 @@
 //! The report of a disk in service, whoever its guest is.
 
+use storage::count::RequestType;
 use storage::disks::DiskId;
 use storage::{Disk, Disks};
 
@@ -18,6 +19,10 @@ pub fn describe_disk(report: &mut DiskReport, disk: &Disk, disks: Option<&Disks>
     for (index, (counters, worker)) in counters.into_iter().enumerate() {
         let counts = DiskCounts::from(&*counters);
         report.total.add(&counts);
+        for kind in RequestType::ALL {
+            let latency = report.latency.entry(kind.name().to_owned()).or_default();
+            latency.add(counters.latency(kind));
+        }
         report.queues.push(DiskQueueReport { index, worker, counts });
     }
 }

@@ -55,7 +55,7 @@ impl Fabric {
         let busy: Vec<_> = self
             .counters
             .iter()
-            .map(|worker| Duration::from_nanos(worker.run.busy.get()))
+            .map(|worker| Duration::from_nanos(worker.run.busy.sum()))
             .collect();
         let pairs = self.pairs();
         balancer.advise(Instant::now(), &busy, &pairs)

@@ -52,6 +52,7 @@ pub fn sample() -> PortReport {
         guest_copies: None,
         store: None,
         queue_pairs: 4,
+        waits: Default::default(),
         total: counts,
         queues,
     }

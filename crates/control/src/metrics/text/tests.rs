@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::api::{
-    Counts, DiskCounts, DiskQueueReport, DiskReport, MemoryReport, PollingReport, PortReport,
-    QueueReport, WorkerReport,
+    Counts, DiskCounts, DiskQueueReport, DiskReport, Durations, MemoryReport, PollingReport,
+    PortReport, QueueReport, WorkerReport,
 };
 
 /// A report in which everything is there, and no value is zero.
@@ -20,6 +20,7 @@ fn full() -> Stats {
         state: PortState::Connected,
         memory,
         total: counts.clone(),
+        waits: Durations { counts: vec![1; 26], sum_ns: 2_000_000_000 },
         queues: vec![QueueReport { index: 1, counts, ..QueueReport::default() }],
         ..PortReport::default()
     };
@@ -29,6 +30,7 @@ fn full() -> Stats {
         kind: "vhost_user".to_owned(),
         image: "/srv/a.raw".to_owned(),
         bytes: Some(1 << 40),
+        latency: [("read".to_owned(), Durations { counts: vec![1; 26], sum_ns: 1 })].into(),
         memory,
         total: counts.clone(),
         queues: vec![DiskQueueReport { counts, ..DiskQueueReport::default() }],
@@ -41,7 +43,11 @@ fn full() -> Stats {
     };
     Stats {
         release: "1.2.3".to_owned(),
-        workers: vec![WorkerReport { polling: Some(polling), ..WorkerReport::default() }],
+        workers: vec![WorkerReport {
+            polling: Some(polling),
+            busy: Durations { counts: vec![1; 26], sum_ns: 1 },
+            ..WorkerReport::default()
+        }],
         ports: vec![port],
         disks: vec![disk],
         removed: Counts { drops: [("runt".to_owned(), 1)].into(), ..Counts::default() },
@@ -95,7 +101,7 @@ fn the_page_lists_all_metrics() {
 fn every_family_is_there_once_with_its_samples_behind_it() {
     let text = text(&full());
     let mut families = BTreeSet::new();
-    let mut present = "";
+    let (mut present, mut histogram) = ("", false);
     for line in text.lines() {
         if let Some(help) = line.strip_prefix("# HELP ") {
             let (name, help) = help.split_once(' ').unwrap();
@@ -104,9 +110,12 @@ fn every_family_is_there_once_with_its_samples_behind_it() {
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let (name, kind) = kind.split_once(' ').unwrap();
             assert_eq!((name, kind == "counter"), (present, name.ends_with("_total")), "{line}");
+            histogram = kind == "histogram";
         } else {
             let name = line.split(['{', ' ']).next().unwrap();
-            assert_eq!(name, present, "{line}");
+            let suffixes: &[&str] = if histogram { &["_bucket", "_sum", "_count"] } else { &[""] };
+            let suffix = name.strip_prefix(present).expect(line);
+            assert!(suffixes.contains(&suffix), "{line}");
             line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap();
         }
     }
@@ -128,6 +137,9 @@ fn values_have_base_units_and_labels_are_escaped() {
         r#"ringmain_disk_info{disk="root",kind="vhost-user",image="/srv/a.raw"} 1"#,
         r#"ringmain_disk_size_bytes{disk="root"} 1099511627776"#,
         r#"ringmain_disk_failed_requests_total{disk="root",reason="io"} 2"#,
+        r#"ringmain_disk_request_seconds_bucket{disk="root",operation="read",le="+Inf"} 26"#,
+        r#"ringmain_disk_request_seconds_count{disk="root",operation="read"} 26"#,
+        r#"ringmain_port_room_wait_seconds_sum{port="vm \"a\"\\\n"} 2"#,
     ] {
         assert!(text.lines().any(|it| it == line), "no line {line} in\n{text}");
     }

@@ -1,0 +1,46 @@
+//! What follows from a step that the kernel, or an image's thread, has done with.
+
+use crate::command::BlockStatus;
+use crate::count::ErrorReason;
+use crate::request::{Operation, Request};
+
+/// So many bytes were moved by the step. Whether the request is done.
+pub(crate) fn advance(request: &mut Request, moved: u32) -> Result<bool, i32> {
+    let done = match request.operation {
+        Operation::Sync => return Ok(true),
+        Operation::PunchHole | Operation::ZeroRange => true,
+        // Not even a byte, and no error: the file ends before.
+        _ if moved == 0 => return Err(libc::ENODATA),
+        _ => request.moved(moved.into()),
+    };
+    if !done || !std::mem::take(&mut request.stable) {
+        return Ok(done);
+    }
+    request.operation = Operation::Sync;
+    Ok(false)
+}
+
+/// Whether a step that failed has a substitute, which is then the next one.
+pub(crate) fn retries(request: &mut Request, errno: i32) -> bool {
+    match (request.operation, errno) {
+        (_, libc::EINTR | libc::EAGAIN) => true,
+        // Zeros that the file system cannot make are written.
+        (Operation::ZeroRange | Operation::PunchHole, libc::EOPNOTSUPP | libc::ENOSYS)
+            if request.zeroes =>
+        {
+            request.operation = Operation::WriteZeros;
+            true
+        }
+        _ => false,
+    }
+}
+
+/// What the guest is told of an error of the system, and under which reason it counts.
+pub(crate) fn failure(errno: i32) -> (BlockStatus, ErrorReason) {
+    match errno {
+        libc::EOPNOTSUPP => (BlockStatus::Unsupported, ErrorReason::Unsupported),
+        libc::ENOSPC | libc::EDQUOT | libc::EFBIG => (BlockStatus::IoErr, ErrorReason::NoSpace),
+        libc::ENODATA => (BlockStatus::IoErr, ErrorReason::Truncated),
+        _ => (BlockStatus::IoErr, ErrorReason::Io),
+    }
+}
