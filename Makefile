@@ -85,12 +85,13 @@ deny: ## licences, versions and sources of dependencies; needs cargo-deny (cargo
 fuzz: ## every fuzz target for FUZZ_SECONDS (60), with a nightly compiler
 	@scripts/fuzz
 
-install: build ## the commands, their manual pages and a sample configuration, under PREFIX
+install: build ## the commands, their manual pages, a sample configuration and a dashboard for Grafana, under PREFIX
 	for command in ringmain ringmain-lab; do \
 	  install -D -s -m 755 $(TARGET)/release/$$command $(DESTDIR)$(PREFIX)/bin/$$command && \
 	  install -D -m 644 docs/$$command.1 $(DESTDIR)$(PREFIX)/share/man/man1/$$command.1 || exit; \
 	done
 	install -D -m 644 docs/ringmain.toml $(DESTDIR)$(PREFIX)/share/doc/ringmain/ringmain.toml
+	install -D -m 644 grafana/ringmain.json $(DESTDIR)$(PREFIX)/share/ringmain/grafana/ringmain.json
 
 install-xen: install ## and what a Xen host needs: the hotplug scripts, the unit, and what keeps xen-netback away
 	for script in vif-ringmain block-ringmain; do \
@@ -103,7 +104,7 @@ install-xen: install ## and what a Xen host needs: the hotplug scripts, the unit
 
 uninstall: ## what install and install-xen put in place; configurations stay
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/,$(foreach command,ringmain ringmain-lab,bin/$(command) share/man/man1/$(command).1))
-	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ringmain
+	rm -rf $(DESTDIR)$(PREFIX)/share/doc/ringmain $(DESTDIR)$(PREFIX)/share/ringmain
 	rm -f $(addprefix $(DESTDIR)/etc/xen/scripts/,vif-ringmain block-ringmain) $(DESTDIR)/etc/modprobe.d/ringmain.conf \
 	  $(DESTDIR)/etc/modules-load.d/ringmain.conf $(DESTDIR)$(PREFIX)/lib/systemd/system/ringmain.service
 

@@ -151,3 +151,39 @@ fn what_is_not_there_has_no_family() {
     assert!(text.contains("ringmain_uptime_seconds 0\n"), "{text}");
     assert!(!text.contains("ringmain_port_") && !text.contains("ringmain_disk_"), "{text}");
 }
+
+/// All values of `key` in a JSON document.
+fn values<'a>(json: &'a serde_json::Value, key: &str, found: &mut Vec<&'a str>) {
+    match json {
+        serde_json::Value::Array(items) => items.iter().for_each(|it| values(it, key, found)),
+        serde_json::Value::Object(fields) => {
+            found.extend(fields.get(key).and_then(|it| it.as_str()));
+            fields.values().for_each(|it| values(it, key, found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn grafana_asks_for_metrics_that_there_are() {
+    let file = include_str!("../../../../../grafana/ringmain.json");
+    let dashboard: serde_json::Value = serde_json::from_str(file).unwrap();
+    let mut queries = Vec::new();
+    values(&dashboard, "expr", &mut queries);
+    values(&dashboard, "query", &mut queries);
+    let table = table();
+    let mut asked = BTreeSet::new();
+    for query in queries {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        for name in query.split(|c| !is_part(c)).filter(|word| word.starts_with("ringmain_")) {
+            let family = ["_bucket", "_sum", "_count"].iter().find_map(|it| name.strip_suffix(it));
+            let row = match family {
+                Some(family) => format!("| `{family}` | histogram |"),
+                None => format!("| `{name}` |"),
+            };
+            assert!(table.contains(&row), "there is no {name}, in {query}");
+            asked.insert(name);
+        }
+    }
+    assert!(asked.len() > 20, "{asked:?}");
+}
