@@ -28,7 +28,7 @@ pub use port::{
 };
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
 pub use reload::{ReloadAction, ReloadChange, ReloadReport, ReloadSubject};
-pub use stats::{MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
+pub use stats::{EventReport, MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
 
 /// The version of the protocol.
 pub const VERSION: u32 = 2;

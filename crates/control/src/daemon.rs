@@ -60,7 +60,7 @@ impl Daemon {
     /// # Errors
     /// When there are no workers or there is no control socket. Then nothing stays behind.
     pub fn start(config: &Config) -> Result<Daemon, DaemonError> {
-        let metrics = OpenListener::open(config.metrics.as_ref())?;
+        let metrics = OpenListener::open(config.metrics.as_ref(), Arc::default())?;
         Daemon::start_confined(config, None, Confinement::default(), metrics)
     }
 

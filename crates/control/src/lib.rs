@@ -14,6 +14,7 @@ pub mod config_file;
 pub mod confinement;
 pub mod daemon;
 pub mod disks;
+pub mod events;
 pub mod kind;
 mod line;
 pub mod metrics;

@@ -1,12 +1,13 @@
-//! Metrics for Prometheus, at an HTTP listener of the daemon's own.
+//! Metrics for Prometheus, and a dashboard, at an HTTP listener of the daemon's own.
 //!
 //! The listener is off unless the configuration names it. Names of metrics are an interface:
 //! `docs/metrics.md` lists them, and a test compares the two.
 
+mod dashboard;
 mod families;
 mod family;
-mod http;
 mod histogram;
+mod http;
 mod text;
 
 use std::io;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use crate::acceptor::Acceptor;
 use crate::config::{MetricsListen, MetricsSpec};
+use crate::events::RecentEvents;
 use crate::server::Handler;
 use crate::socket_file::{Place, SocketError, SocketFile};
 
@@ -25,19 +27,26 @@ const KEY: &str = "metrics.listen";
 
 /// A listener that was opened before the sandbox was entered, which lets no TCP socket be opened.
 #[derive(Debug, Default)]
-pub struct OpenListener(Option<TcpListener>);
+pub struct OpenListener {
+    tcp: Option<TcpListener>,
+    events: Arc<RecentEvents>,
+}
 
 impl OpenListener {
     /// Listens at the TCP address of a configuration, if it names one. A socket of a path is
-    /// opened later, by the user that the daemon has become.
+    /// opened later, by the user that the daemon has become. A dashboard will show `events`.
     ///
     /// # Errors
     /// When the system refuses.
-    pub fn open(spec: Option<&MetricsSpec>) -> Result<OpenListener, SocketError> {
-        let Some(MetricsSpec { listen: MetricsListen::Tcp(address), .. }) = spec else {
-            return Ok(OpenListener(None));
+    pub fn open(
+        spec: Option<&MetricsSpec>,
+        events: Arc<RecentEvents>,
+    ) -> Result<OpenListener, SocketError> {
+        let tcp = match spec.map(|spec| &spec.listen) {
+            Some(MetricsListen::Tcp(address)) => Some(listen_at(*address)?),
+            Some(MetricsListen::Path(_)) | None => None,
         };
-        Ok(OpenListener(Some(listen_at(*address)?)))
+        Ok(OpenListener { tcp, events })
     }
 }
 
@@ -74,11 +83,12 @@ impl MetricsServer {
                 (Some(file), listener, path.display().to_string())
             }
             MetricsListen::Tcp(address) => {
-                let listener = open.0.map_or_else(|| listen_at(*address), Ok)?;
+                let listener = open.tcp.map_or_else(|| listen_at(*address), Ok)?;
                 (None, OwnedFd::from(listener), address.to_string())
             }
         };
-        let clients = HttpClients { handler, names_are_checked: file.is_none() };
+        let events = spec.dashboard.then_some(open.events);
+        let clients = HttpClients { handler, names_are_checked: file.is_none(), events };
         let acceptor = Acceptor::start(listener, clients).map_err(|error| SocketError::Io {
             key: KEY,
             place,

@@ -10,7 +10,7 @@ mod disk;
 use std::collections::BTreeSet;
 
 use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
-use crate::config::{BudgetSpec, Config, DiskSpec, PortKind, PortSpec, XenDisksSpec};
+use crate::config::{BudgetSpec, Config, DiskSpec, MetricsSpec, PortKind, PortSpec, XenDisksSpec};
 
 pub use disk::{RunningDisk, fixed_xen_disks};
 
@@ -222,6 +222,10 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
         disks: _,
         xen_disks: _,
     } = wanted;
+    let listener = |metrics: &Option<MetricsSpec>| {
+        metrics.as_ref().map(|it| (it.listen.clone(), it.permissions))
+    };
+    let dashboard = |metrics: &Option<MetricsSpec>| metrics.as_ref().is_some_and(|it| it.dashboard);
     let (held, access) = (&present.sandbox, &present.permissions);
     let differs = [
         // The number follows from the CPUs where it is not given.
@@ -233,7 +237,8 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
         ("control.mode", permissions.mode != access.mode),
         ("control.owner", permissions.owner != access.owner),
         ("control.group", permissions.group != access.group),
-        ("metrics.listen", *metrics != present.metrics),
+        ("metrics.listen", listener(metrics) != listener(&present.metrics)),
+        ("metrics.dashboard", dashboard(metrics) != dashboard(&present.metrics)),
         ("sandbox.enabled", sandbox.enabled != held.enabled),
         ("sandbox.user", sandbox.user != held.user),
         ("sandbox.folders", sandbox.folders != held.folders),

@@ -5,12 +5,15 @@
 
 mod line_queue;
 mod port_limit;
+mod recent;
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::panic::PanicHookInfo;
+use std::sync::Arc;
 use std::thread::{self, Builder};
 
+use control::events::RecentEvents;
 use rustix::fs::fstat;
 use tracing::field::Field;
 use tracing::{Event, Level, Metadata, Subscriber, error, warn};
@@ -26,12 +29,19 @@ use crate::cli::LogFormat;
 use crate::failure::Failure;
 use line_queue::{LineQueue, Next};
 use port_limit::PortLimit;
+use recent::RecentLines;
 
 /// The lines of the process.
 static LINES: LineQueue = LineQueue::new();
 
 /// Starts logging what passes the filter. Lines are written at once, until there is a [`LogWriter`].
-pub fn start(filter: &str, chosen: Option<LogFormat>) -> Result<(), Failure> {
+/// The last ones are kept in `recent`, too.
+pub fn start(
+    filter: &str,
+    chosen: Option<LogFormat>,
+    recent: Option<Arc<RecentEvents>>,
+) -> Result<(), Failure> {
+    let recent = recent.map(RecentLines);
     let filter = EnvFilter::try_new(filter).map_err(|error| Failure::System {
         what: "understand --log",
         error: io::Error::other(error.to_string()),
@@ -45,16 +55,17 @@ pub fn start(filter: &str, chosen: Option<LogFormat>) -> Result<(), Failure> {
     match chosen.unwrap_or(usual) {
         LogFormat::Text => {
             let fields = format::debug_fn(write_field).delimited(" ");
-            subscriber.fmt_fields(fields).finish().with(PortLimit).init();
+            subscriber.fmt_fields(fields).finish().with(recent).with(PortLimit).init();
         }
         LogFormat::Json => {
-            subscriber.json().flatten_event(true).finish().with(PortLimit).init();
+            subscriber.json().flatten_event(true).finish().with(recent).with(PortLimit).init();
         }
         LogFormat::Journal => subscriber
             .with_ansi(false)
             .fmt_fields(format::debug_fn(write_field).delimited(" "))
             .event_format(JournalLine)
             .finish()
+            .with(recent)
             .with(PortLimit)
             .init(),
     }

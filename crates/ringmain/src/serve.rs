@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicBool;
 use control::config::{Config, Host, Others};
 use control::config_file::ConfigFile;
 use control::daemon::{Daemon, DaemonError};
+use control::events::RecentEvents;
 use control::metrics::OpenListener;
 use control::preflight;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -34,13 +35,15 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     if args.check {
         return check(&args.config, &text, &config);
     }
-    log::start(&args.log, args.log_format)?;
+    let events = Arc::new(RecentEvents::default());
+    let dashboard = config.metrics.as_ref().is_some_and(|metrics| metrics.dashboard);
+    log::start(&args.log, args.log_format, dashboard.then(|| Arc::clone(&events)))?;
     // Before anything is created that a signal should not leave behind.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::System { what: "catch signals", error })?;
     raise_descriptor_limit();
     let manager = Notifier::connect();
-    let metrics = OpenListener::open(config.metrics.as_ref()).map_err(DaemonError::from)?;
+    let metrics = OpenListener::open(config.metrics.as_ref(), events).map_err(DaemonError::from)?;
     // Before any thread starts: threads inherit the sandbox.
     let confinement = match config.sandbox.enabled && !args.no_sandbox {
         true => confine::enter(&config, &args.config),

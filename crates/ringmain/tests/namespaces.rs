@@ -4,6 +4,7 @@
 //! The guests run this executable itself, in a part that a variable of its environment names.
 
 mod capture;
+mod dashboard;
 mod restrictions;
 mod uplink;
 

@@ -111,6 +111,17 @@ pub struct Stats {
     pub removed: Counts,
 }
 
+/// An event of the daemon's log, as the dashboard shows it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EventReport {
+    /// When it happened, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// `ERROR`, `WARN` or `INFO`; `DEBUG` and `TRACE` where the log has those.
+    pub level: String,
+    /// The line of the log.
+    pub text: String,
+}
+
 /// One line of the address table.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct MacRow {

@@ -19,6 +19,8 @@ pub struct MetricsSpec {
     pub listen: MetricsListen,
     /// Who may use a socket of a path; by default, the daemon's user.
     pub permissions: Permissions,
+    /// Whether a dashboard is served, too.
+    pub dashboard: bool,
 }
 
 impl MetricsSpec {
@@ -71,6 +73,7 @@ pub(super) struct MetricsTable {
     mode: Option<Spanned<Text<SocketMode>>>,
     owner: Option<Spanned<Text<SocketOwner>>>,
     group: Option<Spanned<Text<SocketGroup>>>,
+    dashboard: Option<bool>,
 }
 
 impl TableName for MetricsTable {
@@ -84,7 +87,7 @@ pub(super) fn read(
     sockets: &[(&Path, String)],
     problems: &mut Problems<'_>,
 ) -> Option<MetricsSpec> {
-    let MetricsTable { listen, mode, owner, group } = table;
+    let MetricsTable { listen, mode, owner, group, dashboard } = table;
     let Some(listen) = listen else {
         problems.add_missing("metrics", "listen", at, &MetricsListen::right());
         return None;
@@ -116,7 +119,7 @@ pub(super) fn read(
         owner.map(|owner| owner.into_inner().0),
         group.map(|group| group.into_inner().0),
     );
-    Some(MetricsSpec { listen, permissions })
+    Some(MetricsSpec { listen, permissions, dashboard: dashboard.unwrap_or(false) })
 }
 
 #[cfg(test)]
@@ -137,6 +140,7 @@ mod tests {
         let tcp = |address: &str| MetricsSpec {
             listen: MetricsListen::Tcp(address.parse().unwrap()),
             permissions: Permissions::default(),
+            dashboard: false,
         };
         for address in ["127.0.0.1:9464", "127.3.2.1:1", "[::1]:9464"] {
             let text = format!("[metrics]\nlisten = {address:?}\n");
@@ -144,6 +148,8 @@ mod tests {
         }
         let path = parse("[metrics]\nlisten = \"/run/m.sock\"\nmode = \"660\"\n").unwrap().unwrap();
         assert_eq!(path.path(), Some(&PathBuf::from("/run/m.sock")));
+        let text = "[metrics]\nlisten = \"127.0.0.1:1\"\ndashboard = true\n";
+        assert!(parse(text).unwrap().unwrap().dashboard);
         assert_eq!(path.permissions.mode, Some(Mode::from_bits_truncate(0o660)));
     }
 

@@ -4,15 +4,18 @@
 //! connections are limited. A page in a browser cannot read metrics by a name of its own that leads
 //! to this host (DNS rebinding): requests over TCP must name an address or `localhost`.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read};
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::dashboard;
 use super::text::{CONTENT_TYPE, text};
 use crate::acceptor::Connections;
-use crate::api::{Reply, Request};
+use crate::api::{Reply, Request, Stats};
+use crate::events::RecentEvents;
 use crate::line::{self, remaining};
 use crate::server::Handler;
 
@@ -25,6 +28,19 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the page at `/` says.
 const INDEX: &str = "Ringmain. Metrics for Prometheus are at /metrics.\n";
+const INDEX_WITH_DASHBOARD: &str =
+    "Ringmain. Metrics for Prometheus are at /metrics, a dashboard is at /dashboard.\n";
+
+/// Headers of all answers. A browser that shows one loads nothing from elsewhere, runs no script
+/// but those of the dashboard, and lets no other page embed or read it.
+const HEADERS: &str = "Cache-Control: no-store\r\n\
+    X-Content-Type-Options: nosniff\r\n\
+    Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'\r\n\
+    Cross-Origin-Resource-Policy: same-origin\r\n\
+    Referrer-Policy: no-referrer\r\n\
+    Connection: close\r\n";
 
 /// Clients of the metrics' listener.
 pub struct HttpClients {
@@ -32,6 +48,8 @@ pub struct HttpClients {
     pub handler: Arc<dyn Handler>,
     /// Whether the header `Host` must name an address or `localhost`.
     pub names_are_checked: bool,
+    /// The events that a dashboard shows; `None`: there is no dashboard.
+    pub events: Option<Arc<RecentEvents>>,
 }
 
 impl Connections for HttpClients {
@@ -75,18 +93,36 @@ impl HttpClients {
         }
         let path = request.path.unwrap_or_default();
         let path = path.split_once('?').map_or(path, |(path, _)| path);
-        let found = match path {
-            "/metrics" => self.metrics(),
-            "/" => Response::ok("text/plain; charset=utf-8", INDEX.to_owned()),
-            _ => Response::error("404 Not Found", "metrics are at /metrics"),
-        };
-        Response { without_body, ..found }
+        Response { without_body, ..self.resource(path) }
     }
 
-    fn metrics(&self) -> Response {
-        match self.handler.handle(Request::Stats) {
-            Ok(Reply::Stats(stats)) => Response::ok(CONTENT_TYPE, text(&stats)),
-            Ok(_) => Response::error("500 Internal Server Error", "no counters"),
+    fn resource(&self, path: &str) -> Response {
+        match (path, &self.events) {
+            ("/metrics", _) => self.stats(CONTENT_TYPE, |stats| Ok(text(stats))),
+            ("/", None) => Response::ok(PLAIN, INDEX),
+            ("/", Some(_)) => Response::ok(PLAIN, INDEX_WITH_DASHBOARD),
+            (dashboard::STATE, Some(events)) => {
+                self.stats("application/json", |stats| dashboard::state(stats, events.list()))
+            }
+            (path, events) => match dashboard::file(path).filter(|_| events.is_some()) {
+                Some((content_type, text)) => Response::ok(content_type, text),
+                None => Response::error("404 Not Found", "metrics are at /metrics"),
+            },
+        }
+    }
+
+    /// The present counters, written by `write`.
+    fn stats(
+        &self,
+        content_type: &'static str,
+        write: impl FnOnce(&Stats) -> Result<String, String>,
+    ) -> Response {
+        let written = self.handler.handle(Request::Stats).and_then(|reply| match reply {
+            Reply::Stats(stats) => write(&stats),
+            _ => Err("no counters".to_owned()),
+        });
+        match written {
+            Ok(body) => Response::ok(content_type, body),
             Err(error) => Response::error("500 Internal Server Error", &error),
         }
     }
@@ -120,33 +156,34 @@ fn read_head(stream: &mut UnixStream) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
+/// The content type of text for people.
+const PLAIN: &str = "text/plain; charset=utf-8";
+
 /// An answer.
 struct Response {
     status: &'static str,
     content_type: &'static str,
-    body: String,
+    body: Cow<'static, str>,
     /// Only the headers are wanted.
     without_body: bool,
 }
 
 impl Response {
-    fn ok(content_type: &'static str, body: String) -> Response {
-        Response { status: "200 OK", content_type, body, without_body: false }
+    fn ok(content_type: &'static str, body: impl Into<Cow<'static, str>>) -> Response {
+        Response { status: "200 OK", content_type, body: body.into(), without_body: false }
     }
 
     fn error(status: &'static str, reason: &str) -> Response {
-        let content_type = "text/plain; charset=utf-8";
-        Response { status, content_type, body: format!("{reason}\n"), without_body: false }
+        Response { status, ..Response::ok(PLAIN, format!("{reason}\n")) }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let Response { status, content_type, body, without_body } = self;
-        let sent = if *without_body { "" } else { body };
+        let sent = if *without_body { "" } else { &**body };
         let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
         format!(
             "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
-             Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n{allow}\
-             Connection: close\r\n\r\n{sent}",
+             {HEADERS}{allow}\r\n{sent}",
             body.len()
         )
         .into_bytes()

@@ -198,6 +198,9 @@ fn every_key_outside_ports_and_budgets_is_fixed() {
         assert_eq!(fixed_keys(&old, &config(&format!("[{table}]\n{line}\n"))), [key]);
     }
     assert!(fixed_keys(&old, &config("[workers]\nbalance = true\n")).is_empty());
+    let listener = "[metrics]\nlisten = \"127.0.0.1:1\"\n";
+    let with = config(&format!("{listener}dashboard = true\n"));
+    assert_eq!(fixed_keys(&config(listener), &with), ["metrics.dashboard"]);
 }
 
 #[test]

@@ -2,6 +2,8 @@ use std::io::Write;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::OwnedFd;
 
+use unix_socket::Permissions;
+
 use super::*;
 use crate::api::CaptureRequest;
 use crate::api::Stats;
@@ -22,7 +24,7 @@ impl Handler for Empty {
 }
 
 fn clients(names_are_checked: bool) -> HttpClients {
-    HttpClients { handler: Arc::new(Empty), names_are_checked }
+    HttpClients { handler: Arc::new(Empty), names_are_checked, events: None }
 }
 
 /// The answer's status line, and its body.
@@ -62,6 +64,40 @@ fn a_scraper_gets_metrics_and_everything_else_an_error() {
     }
 }
 
+fn spec(listen: MetricsListen) -> MetricsSpec {
+    MetricsSpec { listen, permissions: Permissions::default(), dashboard: false }
+}
+
+#[test]
+fn a_dashboard_is_there_only_if_it_is_configured() {
+    let without = clients(true);
+    let events = Arc::new(RecentEvents::default());
+    events.add("INFO", "</script><b>ready</b>");
+    let with = HttpClients { events: Some(events), ..clients(true) };
+    for path in ["/dashboard", "/dashboard/page.js", "/dashboard/page.css", dashboard::STATE] {
+        assert_eq!(ask(&without, &get(path)).0, "HTTP/1.1 404 Not Found", "{path}");
+        let (status, body) = ask(&with, &get(path));
+        assert_eq!((&*status, body.is_empty()), ("HTTP/1.1 200 OK", false), "{path}");
+    }
+    assert_eq!(ask(&with, &get("/dashboard/../secret")).0, "HTTP/1.1 404 Not Found");
+    let rebound = get(dashboard::STATE).replace("127.0.0.1", "evil.example");
+    assert_eq!(ask(&with, &rebound).0, "HTTP/1.1 403 Forbidden");
+    let answer = with.response(get("/dashboard").as_bytes()).bytes();
+    let answer = String::from_utf8(answer).unwrap();
+    for header in [
+        "Content-Type: text/html; charset=utf-8",
+        "Content-Security-Policy: default-src 'none'; script-src 'self';",
+        "X-Content-Type-Options: nosniff",
+        "Cross-Origin-Resource-Policy: same-origin",
+    ] {
+        assert!(answer.contains(&format!("\r\n{header}")), "{answer}");
+    }
+    let state: serde_json::Value =
+        serde_json::from_str(&ask(&with, &get(dashboard::STATE)).1).unwrap();
+    assert_eq!(state["events"][0]["text"], "</script><b>ready</b>");
+    assert_eq!(state["workers"], serde_json::json!([]));
+}
+
 #[test]
 fn a_request_over_tcp_must_name_this_host() {
     let hosts = [
@@ -87,9 +123,9 @@ fn clients_are_served_over_both_kinds_of_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("metrics.sock");
     let served = |listen| {
-        let spec = MetricsSpec { listen, permissions: unix_socket::Permissions::default() };
-        let open = OpenListener::open(Some(&spec)).unwrap();
-        let port = open.0.as_ref().map(|listener| listener.local_addr().unwrap());
+        let spec = spec(listen);
+        let open = OpenListener::open(Some(&spec), Arc::default()).unwrap();
+        let port = open.tcp.as_ref().map(|listener| listener.local_addr().unwrap());
         (MetricsServer::start(&spec, open, Arc::new(Empty)).unwrap(), port)
     };
     let (over_unix, _) = served(MetricsListen::Path(path.clone()));
@@ -115,8 +151,7 @@ fn clients_are_served_over_both_kinds_of_sockets() {
 fn clients_without_end_and_without_manners_leave_room_for_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("metrics.sock");
-    let listen = MetricsListen::Path(path.clone());
-    let spec = MetricsSpec { listen, permissions: unix_socket::Permissions::default() };
+    let spec = spec(MetricsListen::Path(path.clone()));
     let server = MetricsServer::start(&spec, OpenListener::default(), Arc::new(Empty)).unwrap();
     // A request that is too long is answered.
     let mut long = UnixStream::connect(&path).unwrap();
