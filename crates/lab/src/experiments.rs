@@ -11,6 +11,7 @@ mod queues;
 mod receive_cost;
 mod share;
 mod spread;
+mod storage;
 
 use crate::experiment::Experiment;
 
@@ -27,6 +28,7 @@ pub const ALL: &[&dyn Experiment] = &[
     &share::Share,
     &spread::FlowDistribution,
     &peers::Peers,
+    &storage::Storage,
 ];
 
 /// The experiment of that name.

@@ -1,11 +1,15 @@
 //! Daemons, guests and streams that most experiments start: a daemon with processes as guests, and
-//! TCP between guests of any kind, with the counters of daemon and machine.
+//! TCP between guests of any kind, with the counters of daemon and machine. For disks, a host
+//! within this process.
 
 mod cable;
 mod daemon;
+mod disk_host;
+mod disk_reader;
 mod generator;
 mod guest_pair;
 mod guests;
+mod mapped_grants;
 mod pairs;
 mod streams;
 mod tool_output;
@@ -14,6 +18,7 @@ mod wire;
 
 pub use cable::{Cable, DEVICE, UPLINK, whole_frames};
 pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, check_conserved};
+pub use disk_host::{DiskHost, DiskHostSpec, Reads};
 pub use generator::{GeneratorSetup, generate, ports as generator_ports};
 pub(crate) use guest_pair::GuestPair;
 pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};

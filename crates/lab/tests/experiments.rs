@@ -42,7 +42,7 @@ fn list<'a>(json: &'a Json, name: &str) -> &'a [Json] {
 
 /// The checks that repetitions of each experiment must make: one of these sets each, and none of
 /// the sets is missing.
-const CHECKS: [(&str, &[&[&str]]); 11] = [
+const CHECKS: [(&str, &[&[&str]]); 12] = [
     ("queues", &[&["each stream is on a queue", "frames conserved", "streams complete"]]),
     ("aggregate", &[TCP, &["no use of a grant was refused"]]),
     ("defaults", &[TCP]),
@@ -66,6 +66,7 @@ const CHECKS: [(&str, &[&[&str]]); 11] = [
     ("spread", &[FRAMES]),
     // A bridge of the kernel's says nothing of frames.
     ("peers", &[TCP, &["streams complete"], FRAMES]),
+    ("storage", &[&["each block is the one asked for", "reads conserved"]]),
 ];
 const TCP: &[&str] = &["frames conserved", "streams complete"];
 const FRAMES: &[&str] = &["frames conserved", "frames in order", "frames whole"];

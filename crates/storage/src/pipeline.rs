@@ -59,7 +59,7 @@ pub struct BlockPipeline {
     /// Requests that are with the engine.
     pub(crate) in_flight: usize,
     pub(crate) now: Instant,
-    pub(crate) run: RunCounters,
+    pub(crate) run: Arc<RunCounters>,
 }
 
 /// The next action for a request that was checked.
@@ -85,8 +85,13 @@ impl BlockPipeline {
             dirty: Vec::new(),
             in_flight: 0,
             now: Instant::now(),
-            run: RunCounters::default(),
+            run: Arc::default(),
         }
+    }
+
+    /// How the worker of this pipeline spends its rounds, as long as the pipeline has it for itself.
+    pub fn run_counters(&self) -> &Arc<RunCounters> {
+        &self.run
     }
 
     /// Carries out one burst of the queue in slot `at`, at a cost of about `quantum`.

@@ -190,14 +190,14 @@ fn series(design: &str, pairs: u8) -> String {
 }
 
 /// Powers of two up to the number of CPUs, two at least.
-fn workers(size: Size) -> Vec<usize> {
+pub(super) fn workers(size: Size) -> Vec<usize> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, 16);
     let most = if size == Size::Tiny { 2 } else { cpus };
     std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n <= most).collect()
 }
 
 /// The first and the last place of a series.
-fn ends(results: &Results, series: &str) -> (f64, f64) {
+pub(super) fn ends(results: &Results, series: &str) -> (f64, f64) {
     let xs: Vec<f64> = results.points(series).map(|(_, point)| point.x).collect();
     (xs.iter().copied().fold(f64::INFINITY, f64::min), xs.iter().copied().fold(0.0, f64::max))
 }

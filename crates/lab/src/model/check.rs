@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::costs::{Costs, Era};
 use super::inputs::Inputs;
-use super::measure::{Carrying, Measured, Meter};
+use super::measure::{Carrying, GUESTS, Measured, Meter, Reading};
 use super::scene::{Host, Scene};
 use super::sim::run;
 use crate::bench::BenchError;
@@ -40,6 +40,8 @@ pub enum What {
         /// Frames of nearly 64 KiB, instead of 64 bytes.
         large: bool,
     },
+    /// Reads of many guests from disks.
+    Reads,
 }
 
 /// A place where both are known.
@@ -65,7 +67,7 @@ impl Point {
 }
 
 /// All comparisons, without the measurements that the handovers were fitted to.
-pub const ALL: [What; 8] = [
+pub const ALL: [What; 9] = [
     What::Copies { pieces: 4, len: 900, apart: true },
     What::Copies { pieces: 4, len: 900, apart: false },
     What::Copies { pieces: 1, len: 2000, apart: true },
@@ -74,6 +76,7 @@ pub const ALL: [What; 8] = [
     What::Maps,
     What::Frames { large: false },
     What::Frames { large: true },
+    What::Reads,
 ];
 
 impl What {
@@ -87,6 +90,7 @@ impl What {
                 run(&scene).rate() * f64::from(pieces)
             }
             What::Maps => run(&costs.mapping(workers)).rate(),
+            What::Reads => run(&costs.reading(GUESTS, workers, false, Host::Shared(cpus))).rate(),
             What::Frames { large } => {
                 // As they are measured: one worker has a CPU to itself, and both guests the other.
                 let host = if workers == 1 {
@@ -108,6 +112,10 @@ impl What {
                 meter.grants(era, workers, Task::Copy { pieces, len, offset: 0 }, apart)
             }
             What::Maps => meter.grants(era, workers, Task::Map, false),
+            What::Reads => {
+                let reading = Reading { era, workers };
+                Ok(Measured::of(meter.repeat(|| reading.rate())?))
+            }
             What::Frames { large } => {
                 let size = if large { Size::Large } else { Size::Small };
                 let carrying = Carrying { era, size, workers: workers as u16 };
@@ -124,6 +132,7 @@ impl What {
                 format!("copies, {pieces} x {len} B a page, {whose}")
             }
             What::Maps => "pages mapped and unmapped".into(),
+            What::Reads => format!("reads of 4 KB, {GUESTS} guests"),
             What::Frames { large: false } => "frames of 64 B".into(),
             What::Frames { large: true } => "frames of 64 KB".into(),
         }

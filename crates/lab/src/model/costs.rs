@@ -20,6 +20,8 @@ const PAGE: f64 = 4096.0;
 const SLICE: f64 = 1.5e6;
 /// Longest time for which a worker polls before it sleeps.
 const SPIN: f64 = 50e3;
+/// Reads to simulate, for each guest or worker.
+const READS: u64 = 600;
 /// Cache lines that change hands for a frame that goes to another worker, on either side.
 const HANDOFF_LINES: f64 = 4.0;
 
@@ -134,6 +136,11 @@ impl<'a> Costs<'a> {
 
     /// Threads that map and unmap pages of guests, and do nothing else.
     pub fn mapping(&self, threads: usize) -> Scene {
+        threads_alone(threads, false, self.work(self.map_parts()))
+    }
+
+    /// Mapping a page, and unmapping it.
+    fn map_parts(&self) -> Vec<Part> {
         let alone = self.of().maps.alone;
         let mut holds = self.claim(Which::Source).to_vec();
         if self.era == Era::Old {
@@ -146,7 +153,36 @@ impl<'a> Costs<'a> {
             holds.into_iter().map(|(which, time)| Part::Locked(which, ns(time))).collect();
         parts.push(Part::Locked(Which::AddressSpace, ns(alone - held)));
         parts.extend((self.era == Era::Old).then_some(Part::Flush));
-        threads_alone(threads, false, self.work(parts))
+        parts
+    }
+
+    /// Guests that read from disks, each one block after the other. `mapped`: the worker maps the
+    /// page of each read, for the drive to write to, and copies nothing.
+    pub fn reading(&self, guests: usize, workers: usize, mapped: bool, host: Host) -> Scene {
+        let Generation { copies, reads, .. } = self.of();
+        let parts = if mapped {
+            let copy = copies.claimed + (PAGE - 1.0) * copies.byte;
+            let rest = Part::Work(ns((reads.worker - copy).max(0.0)));
+            std::iter::once(rest).chain(self.map_parts()).collect()
+        } else {
+            Self::spread(self.claim(Which::Target).to_vec(), reads.worker)
+        };
+        // A read goes to the worker and back to the same guest.
+        let own = Scene::pairs(0, workers, 1, 1);
+        Scene {
+            guests,
+            links: (0..guests).map(|guest| (guest, guest)).collect(),
+            window: 1,
+            host,
+            slice: ns(SLICE),
+            spin: ns(SPIN),
+            // A guest has two threads here, which wake one after the other, and is woken once.
+            wake: ns(self.inputs.wake / 2.0),
+            work: self.work(parts),
+            sender: Guest { burst: 0, frame: ns(reads.guest) },
+            frames: READS * guests.max(workers) as u64,
+            ..own
+        }
     }
 
     /// Frames of so many bytes between guests, as a scene that says who sends to whom: with what
@@ -244,6 +280,22 @@ mod tests {
         }
         let between = Costs::new(&inputs, Era::New).frame((64.0 + 64_000.0) / 2.0);
         near(between[0], 3155.0 + 5.0);
+    }
+
+    #[test]
+    fn workers_read_as_fast_as_was_measured_until_guests_are_waited_for() {
+        let inputs = some();
+        let rate = |era, workers, mapped| {
+            run(&Costs::new(&inputs, era).reading(20, workers, mapped, Host::ENDLESS)).rate()
+        };
+        for era in Era::ALL {
+            near(rate(era, 1, false), 1e9 / 4000.0);
+            assert!(rate(era, 2, false) > 1.8e9 / 4000.0);
+            // A read is at least its own costs and a wake-up long.
+            assert!(rate(era, 20, false) < 20e9 / 7000.0);
+        }
+        assert!(rate(Era::Old, 4, true) < rate(Era::New, 4, true));
+        assert!(rate(Era::New, 1, true) < rate(Era::New, 1, false));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use super::advise::{MOST_QUEUES, SCOPE};
 use super::check::{self, Point, What};
 use super::costs::{Costs, Era};
 use super::inputs::Inputs;
+use super::measure::GUESTS;
 use super::scene::{Host, Scene};
 use super::sim::run;
 use super::{ASSUMPTIONS, ModelError};
@@ -54,6 +55,7 @@ pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, M
         workers(inputs),
         queues(inputs),
         guests(inputs),
+        storage(inputs, points),
     ] {
         let svg = lines(&curve.x, &curve.y, &curve.lines)?;
         write(&dir.join(format!("{}.svg", curve.name)), &svg)?;
@@ -228,6 +230,30 @@ fn guests(inputs: &Inputs) -> Curve {
     }
 }
 
+fn storage(inputs: &Inputs, points: &[Point]) -> Curve {
+    let rate = |costs: &Costs<'_>, workers: usize, mapped: bool| {
+        let host = Host::Apart { workers, guests: usize::MAX };
+        run(&costs.reading(GUESTS, workers, mapped, host)).rate() / 1e3
+    };
+    let mut lines = predicted(inputs, &WORKERS, |costs, workers| rate(costs, workers, false));
+    let mapped = predicted(inputs, &WORKERS, |costs, workers| rate(costs, workers, true));
+    lines.extend(mapped.into_iter().map(|line| Line {
+        name: line.name.replacen("design", "design, pages mapped", 1),
+        ..line
+    }));
+    lines.extend(measured(points, What::Reads, 1e3));
+    Curve {
+        name: "storage",
+        title: "Twenty guests that read disks",
+        text: "Each guest reads 4 KB at a time, one read after the other, out of the page cache. Predicted guests have CPUs of \
+               their own; measured ones share those of this machine with the workers. A page that is mapped is written by the \
+               drive only, so the new design does not flush it.",
+        x: axis("workers"),
+        y: axis("thousand reads in a second"),
+        lines,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::inputs::tests::some;
@@ -248,5 +274,6 @@ mod tests {
         }
         let svg = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
         assert!(svg("maps.svg").contains("measured") && !svg("workers.svg").contains("measured"));
+        assert!(svg("storage.svg").contains("pages mapped, predicted"));
     }
 }

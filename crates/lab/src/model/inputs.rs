@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 /// The version of the file's format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -55,6 +55,16 @@ pub struct Carried {
     pub receiver: f64,
 }
 
+/// Reads of 4 KB from a disk whose image is in the page cache, of many guests that have one under
+/// way each, in ns for each read.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reads {
+    /// The worker.
+    pub worker: f64,
+    /// CPU time of the guest's thread.
+    pub guest: f64,
+}
+
 /// Fitted: how long a lock, or the data under it, takes from one CPU to another, in ns.
 /// See docs/lab-model.md.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -76,6 +86,8 @@ pub struct Generation {
     pub small: Carried,
     /// Frames of nearly 64 KiB.
     pub large: Carried,
+    /// Reads from disks.
+    pub reads: Reads,
     /// Fitted to `copies`.
     pub handovers: Handovers,
 }
@@ -233,6 +245,8 @@ impl Generation {
             alone,
             beside,
             stolen,
+            self.reads.worker,
+            self.reads.guest,
             self.handovers.shared,
             self.handovers.own,
         ];
@@ -264,6 +278,7 @@ pub(super) mod tests {
             maps,
             small,
             large,
+            reads: Reads { worker: 4000.0, guest: 3000.0 },
             handovers: Handovers { shared: 50.0, own: 100.0 },
         };
         let maps = Maps { alone: 10_000.0, beside: 29_000.0, stolen: 6000.0 };

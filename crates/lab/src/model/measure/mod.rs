@@ -3,12 +3,13 @@
 
 mod carry;
 pub mod line;
+mod read;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::costs::Era;
 use super::fit::fit;
-use super::inputs::{Copies, Generation, Handovers, Inputs, Machine, Maps};
+use super::inputs::{Copies, Generation, Handovers, Inputs, Machine, Maps, Reads};
 use crate::bench::BenchError;
 use crate::bench::embedded::grants::{Plan, Task, work};
 use crate::bench::embedded::load::Size;
@@ -19,6 +20,7 @@ use crate::progress::Progress;
 use crate::statistics::Summary;
 pub use carry::Carrying;
 use hypervisor::embedded::Design;
+pub use read::{GUESTS, Reading};
 
 /// How long each measurement is.
 const TIME: Duration = Duration::from_millis(120);
@@ -170,6 +172,12 @@ impl Meter {
         Ok(Maps { alone, beside: beside.max(alone), stolen })
     }
 
+    fn reads(&mut self, era: Era) -> Result<Reads, BenchError> {
+        let all = self.repeat(|| Reading { era, workers: 1 }.cost())?;
+        let of = |cost: fn(&Reads) -> f64| Measured::of(all.iter().map(cost).collect()).median;
+        Ok(Reads { worker: of(|it| it.worker), guest: of(|it| it.guest) })
+    }
+
     fn generation(&mut self, era: Era) -> Result<Generation, BenchError> {
         let claimed = self.copies(era, 1, (1, 1), false)?;
         let long = self.copies(era, 1, (1, LONG), false)?;
@@ -186,7 +194,8 @@ impl Meter {
             Ok::<_, BenchError>(carry::median(&all))
         };
         let (small, large) = (carried(Size::Small)?, carried(Size::Large)?);
-        Ok(Generation { copies, maps, small, large, handovers: Handovers::default() })
+        let reads = self.reads(era)?;
+        Ok(Generation { copies, maps, small, large, reads, handovers: Handovers::default() })
     }
 
     /// Everything.
