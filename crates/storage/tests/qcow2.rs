@@ -162,6 +162,13 @@ fn folder() -> (tempfile::TempDir, PathBuf) {
     (folder, image)
 }
 
+/// A new disk, on which all is zero.
+fn empty_disk(seed: u64) -> (tempfile::TempDir, Tested) {
+    let (folder, image) = folder();
+    qemu_img(folder.path(), &format!("create -q -f qcow2 disk.qcow2 {BYTES}"));
+    (folder, Tested::new(qcow2(&image), vec![0; BYTES as usize], seed))
+}
+
 #[test]
 fn an_image_has_what_a_model_has() {
     for (number, keys) in [
@@ -241,9 +248,7 @@ fn compressed_clusters_are_read_and_replaced() {
 
 #[test]
 fn engines_without_io_uring_serve_images_too() {
-    let (folder, image) = folder();
-    qemu_img(folder.path(), &format!("create -q -f qcow2 disk.qcow2 {BYTES}"));
-    let mut disk = Tested::new(qcow2(&image), vec![0; BYTES as usize], 9);
+    let (_folder, mut disk) = empty_disk(9);
     let engine = Box::new(ThreadEngine::new().unwrap());
     disk.site = Some(Site::new(open(&disk.options).unwrap(), 2, engine));
     disk.play(100);
@@ -252,9 +257,7 @@ fn engines_without_io_uring_serve_images_too() {
 
 #[test]
 fn without_a_write_cache_each_write_is_stable() {
-    let (folder, image) = folder();
-    qemu_img(folder.path(), &format!("create -q -f qcow2 disk.qcow2 {BYTES}"));
-    let mut disk = Tested::new(qcow2(&image), vec![0; BYTES as usize], 11);
+    let (_folder, mut disk) = empty_disk(11);
     disk.site().disk.set_write_through(true).unwrap();
     disk.play(60);
     disk.check();

@@ -23,11 +23,18 @@ fn fill(guest: &mut DiskFront) -> u64 {
     full
 }
 
-fn full_file_system(direct: &str) {
-    let Some(folder) = Folder::new("2m") else { return };
+/// A disk over a file in a small file system of this size, and its guest. `None`: there is no such
+/// file system here.
+fn on_a_file(size: &str, direct: &str) -> Option<(Folder, PathBuf, Site, DiskFront)> {
+    let folder = Folder::new(size)?;
     let image = folder.image("small/failing.raw");
-    let mut site = Site::new(&folder, &image, direct);
-    let mut guest = site.guest();
+    let site = Site::new(&folder, &image, direct);
+    let guest = site.guest();
+    Some((folder, image, site, guest))
+}
+
+fn full_file_system(direct: &str) {
+    let Some((folder, image, mut site, mut guest)) = on_a_file("2m", direct) else { return };
     let full = fill(&mut guest);
     assert_eq!(write(&mut guest, full, 1000), IOERR);
     assert_eq!(write(&mut guest, BLOCKS - 1, 1000), IOERR);
@@ -77,10 +84,7 @@ fn a_full_file_system_through_the_page_cache() {
 }
 
 fn cut_off_image(direct: &str) {
-    let Some(folder) = Folder::new("16m") else { return };
-    let image = folder.image("small/failing.raw");
-    let mut site = Site::new(&folder, &image, direct);
-    let mut guest = site.guest();
+    let Some((_folder, image, mut site, mut guest)) = on_a_file("16m", direct) else { return };
     (0..BLOCKS).for_each(|block| assert_eq!(write(&mut guest, block, block), OK));
     let file = File::options().write(true).open(&image).unwrap();
     // In the middle of a block, and of a sector.
@@ -139,16 +143,29 @@ impl Drop for Loop {
     }
 }
 
+/// A disk over a loop device, and its guest. `place` is the size of the small file system, and the
+/// device's file. `None`: there is no such thing here.
+fn on_a_device(
+    place: (&str, &str),
+    options: &str,
+    direct: &str,
+) -> Option<(Folder, PathBuf, Loop, Site, DiskFront)> {
+    let folder = Folder::new(place.0)?;
+    let file = folder.image(place.1);
+    let device = Loop::new(options, &file)?;
+    let site = Site::new(&folder, &device.0, direct);
+    let guest = site.guest();
+    Some((folder, file, device, site, guest))
+}
+
 /// The reasons of writes that find no room in the file of a loop device, as kernels report them.
 const NO_ROOM: [&str; 2] = ["io", "no_space"];
 
 #[test]
 fn a_device_without_room_past_the_page_cache() {
-    let Some(folder) = Folder::new("2m") else { return };
-    let file = folder.image("small/failing.raw");
-    let Some(device) = Loop::new("--sector-size=512", &file) else { return };
-    let mut site = Site::new(&folder, &device.0, "auto");
-    let mut guest = site.guest();
+    let place = ("2m", "small/failing.raw");
+    let parts = on_a_device(place, "--sector-size=512", "auto");
+    let Some((folder, _, _device, mut site, mut guest)) = parts else { return };
     let full = fill(&mut guest);
     assert_eq!(write(&mut guest, full, 1000), IOERR);
     site.check_failed(&NO_ROOM, 2);
@@ -168,11 +185,9 @@ fn a_device_without_room_past_the_page_cache() {
 /// one that the guest has to rely on.
 #[test]
 fn a_device_without_room_through_the_page_cache() {
-    let Some(folder) = Folder::new("2m") else { return };
-    let file = folder.image("small/failing.raw");
-    let Some(device) = Loop::new("--sector-size=512", &file) else { return };
-    let mut site = Site::new(&folder, &device.0, "off");
-    let mut guest = site.guest();
+    let place = ("2m", "small/failing.raw");
+    let parts = on_a_device(place, "--sector-size=512", "off");
+    let Some((folder, file, _device, mut site, mut guest)) = parts else { return };
     let flushed = (0..BLOCKS).find(|block| {
         assert_eq!(write(&mut guest, *block, *block), OK);
         guest.flush() != OK
@@ -200,11 +215,9 @@ fn a_device_without_room_through_the_page_cache() {
 /// read directly.
 #[test]
 fn a_device_that_cannot_be_read() {
-    let Some(folder) = Folder::new("16m") else { return };
-    let file = folder.image("failing.raw");
-    let Some(device) = Loop::new("--direct-io=on --sector-size=512", &file) else { return };
-    let mut site = Site::new(&folder, &device.0, "auto");
-    let mut guest = site.guest();
+    let place = ("16m", "failing.raw");
+    let parts = on_a_device(place, "--direct-io=on --sector-size=512", "auto");
+    let Some((_folder, file, _device, mut site, mut guest)) = parts else { return };
     (0..BLOCKS).for_each(|block| assert_eq!(write(&mut guest, block, block), OK));
     assert_eq!(guest.flush(), OK);
     let file = File::options().write(true).open(&file).unwrap();

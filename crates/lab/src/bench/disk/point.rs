@@ -52,6 +52,15 @@ const fn point(
     figures: Figures,
 ) -> DiskPoint {
     let kind = Kind::Disk { requests, peer: QEMU, sleeps: false };
+    point_of_kind(name, title, kind, figures)
+}
+
+const fn point_of_kind(
+    name: &'static str,
+    title: &'static str,
+    kind: Kind,
+    figures: Figures,
+) -> DiskPoint {
     DiskPoint {
         point: Point { name, title, kind, figures },
         image: Image::Memory,
@@ -72,10 +81,9 @@ const fn mostly_idle(
 ) -> DiskPoint {
     let kind = Kind::Disk { requests, peer: QEMU, sleeps: true };
     DiskPoint {
-        point: Point { name, title, kind, figures },
         workload: Workload { rate: Some(rate), sleeps: true, ..READS },
         at_least_ms: 3000,
-        ..point(name, title, requests, figures)
+        ..point_of_kind(name, title, kind, figures)
     }
 }
 
@@ -144,17 +152,16 @@ pub(super) static POINTS: [DiskPoint; 9] = [
     DiskPoint {
         peer: Peer::Fio,
         workload: Workload::new(Operation::Read, Order::Serial, 128 << 10, 32),
-        point: Point {
-            name: "bandwidth",
-            title: "128 KiB reads : fio",
-            kind: Kind::Disk {
+        ..point_of_kind(
+            "bandwidth",
+            "128 KiB reads : fio",
+            Kind::Disk {
                 requests: "serial reads of 128 KiB, 32 at a time",
                 peer: "fio on the host",
                 sleeps: false,
             },
-            figures: &[(Unit::Megabytes, Some(Times(0.95)))],
-        },
-        ..point("", "", "", &[])
+            &[(Unit::Megabytes, Some(Times(0.95)))],
+        )
     },
 ];
 
