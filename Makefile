@@ -25,7 +25,7 @@ demo: ## two guests, eight streams, 1, 2 and 4 queues: a table and a report
 	$(LAB) demo --guests $(GUESTS) $(ARGS)
 
 demo-disk: ## a guest that reads, writes and verifies disks of 1, 2 and 4 queues: a table and a report
-	@scripts/deps build $(if $(filter embedded,$(GUESTS)),,guests disks)
+	@scripts/deps build $(if $(filter embedded,$(GUESTS)),,$(if $(filter xen,$(GUESTS)),xen,guests) disks)
 	$(CARGO) build --release --locked
 	$(LAB) demo-disk --guests $(GUESTS) $(ARGS)
 

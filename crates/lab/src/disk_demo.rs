@@ -7,6 +7,7 @@ mod report;
 mod site;
 mod stock;
 mod thread;
+mod xen;
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +22,7 @@ use crate::plot::PlotError;
 use crate::program::Program;
 use crate::progress::Progress;
 use point::{PHASES, Point, Verified};
-use site::{QUEUES, Site};
+use site::{QUEUES, Site, Used};
 
 /// Options of the demonstration.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,6 +65,8 @@ pub struct Args {
 pub enum Platform {
     /// A stock kernel under QEMU, with virtio-blk over vhost-user, and fio in it
     Qemu,
+    /// A stock kernel on Xen, which itself runs under QEMU, and fio in it; this takes many minutes
+    Xen,
     /// A thread of this program that drives the rings of the disks itself; this takes seconds
     Embedded,
 }
@@ -79,6 +82,7 @@ impl Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Qemu(Accel),
+    Xen,
     Embedded,
 }
 
@@ -132,8 +136,15 @@ impl DiskDemoError {
     }
 }
 
-/// A guest with the disks of a site.
+/// A guest with disks, and the daemon that serves them.
 trait DiskGuest {
+    /// Attaches the disk with so many queues, in the place of another. Nothing is to be done where
+    /// the guest has all disks from the beginning.
+    fn attach(&self, queues: u16) -> Result<(), DiskDemoError> {
+        let _ = queues;
+        Ok(())
+    }
+
     /// Writes to the disk with so many queues, reads everything back and compares. Returns how many
     /// bytes were compared.
     fn verify(&self, queues: u16) -> Result<u64, DiskDemoError>;
@@ -141,8 +152,11 @@ trait DiskGuest {
     /// Sends the requests of a phase to the disk with so many queues.
     fn measure(&self, queues: u16, phase: &point::Phase) -> Result<point::Figures, DiskDemoError>;
 
-    /// The process that the guest is in.
-    fn process(&self) -> u32;
+    /// What the daemon has done so far for the disk with so many queues.
+    fn used(&self, queues: u16) -> Result<Used, DiskDemoError>;
+
+    /// The processes that guest and daemon are in.
+    fn processes(&self) -> Vec<u32>;
 }
 
 /// All that was measured.
@@ -162,16 +176,20 @@ pub fn run(args: &Args) -> Result<(), DiskDemoError> {
     interrupt::listen()
         .map_err(|source| DiskDemoError::File { what: "cannot handle signals".into(), source })?;
     let progress = Progress::new();
-    let stage = progress.stage("starting Ringmain with three disks");
-    let site = Site::start(args)?;
-    stage.done("");
+    let start = || {
+        let stage = progress.stage("starting Ringmain with three disks");
+        Site::start(args).inspect(|_| stage.done(""))
+    };
     let results = match args.guests {
         Platform::Qemu => {
+            let site = start()?;
             let (guest, accel) = stock::boot(args, &site, &progress)?;
-            measure(&site, &guest, Kind::Qemu(accel), &progress)?
+            measure(&guest, Kind::Qemu(accel), &progress)?
         }
+        Platform::Xen => measure(&xen::boot(args, &progress)?, Kind::Xen, &progress)?,
         Platform::Embedded => {
-            measure(&site, &thread::ThreadGuest::new(args, &site), Kind::Embedded, &progress)?
+            let site = start()?;
+            measure(&thread::ThreadGuest::new(args, &site), Kind::Embedded, &progress)?
         }
     };
     println!("\n{}", point::table(&results.points, &results.verified));
@@ -181,7 +199,6 @@ pub fn run(args: &Args) -> Result<(), DiskDemoError> {
 }
 
 fn measure(
-    site: &Site,
     guest: &dyn DiskGuest,
     kind: Kind,
     progress: &Progress,
@@ -190,12 +207,13 @@ fn measure(
     for queues in QUEUES {
         let plural = if queues == 1 { "queue" } else { "queues" };
         let stage = progress.stage(format!("{queues} {plural}, written and read back"));
+        guest.attach(queues)?;
         let verified = Verified { queues, bytes: guest.verify(queues)? };
         stage.done(&format!("{} MiB are as they were written", verified.bytes >> 20));
         results.verified.push(verified);
         for phase in &PHASES {
             let stage = progress.stage(format!("{queues} {plural}, {}", phase.name));
-            let point = point::measure(site, guest, queues, phase)?;
+            let point = point::measure(guest, queues, phase)?;
             stage.done(&format!("{:.0} IOPS", point.figures.iops));
             results.points.push(point);
         }

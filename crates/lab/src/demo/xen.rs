@@ -6,7 +6,6 @@ use crate::guest::{GuestError, Shell};
 use crate::progress::Progress;
 use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Service, Testbed};
 use control::api::Stats;
-use std::time::Duration;
 
 /// The host and its guests.
 pub(crate) struct Xen {
@@ -90,10 +89,8 @@ impl Site for Xen {
 
     fn daemon(&self) -> Result<Option<Used>, DemoError> {
         let Some(service) = &self.service else { return Ok(None) };
-        let said = service.process_stat()?;
-        let used = parse_used(&said)
-            .ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })?;
-        Ok(Some(used))
+        let [cpu, at] = service.used()?;
+        Ok(Some(Used { cpu, at }))
     }
 
     fn stats(&self) -> Result<Option<Stats>, DemoError> {
@@ -120,29 +117,5 @@ impl Xen {
             return Err(GuestError::Tool { tool: "cat in dom0".into(), stderr: said }.into());
         };
         Ok(vec![QueueCount { tx_bytes, rx_bytes, rx_frames, rx_interrupts: 0 }])
-    }
-}
-
-/// Reads /proc/uptime ("SECONDS IDLE") and a process's stat behind it, whose 14th and 15th fields
-/// are the time that it ran and the kernel ran for it, in hundredths of a second.
-fn parse_used(text: &str) -> Option<Used> {
-    let (uptime, stat) = text.split_once('\n')?;
-    let at = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
-    // Behind the name, which may hold anything.
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let ticks = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    Some(Used { cpu: Duration::from_millis((ticks(14)? + ticks(15)?) * 10), at })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_daemons_time_is_read_from_its_stat() {
-        let said = "12.50 20.00\n219 (a) b) S 1 219 219 0 -1 4194560 900 0 0 0 150 250 0 0 20 0 4 0 800 1 2\n";
-        let used = parse_used(said).unwrap();
-        assert_eq!((used.cpu, used.at), (Duration::from_secs(4), Duration::from_millis(12_500)));
-        assert!(parse_used("12.50 20.00\n").is_none());
     }
 }

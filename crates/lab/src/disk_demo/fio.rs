@@ -7,6 +7,7 @@ use serde_json::Value as Json;
 use super::DiskDemoError;
 use super::point::{Figures, Phase};
 use crate::disk_load::{Operation, Order};
+use crate::guest::Shell;
 use crate::load::Latency;
 
 /// Bytes of random writes of each queue that are verified, and of serial ones.
@@ -49,7 +50,7 @@ pub(super) fn phase(
 }
 
 /// Writes that are read back and compared by their checksums, in random and in serial order.
-pub(super) fn verifications(device: &str, queues: u16, length: u64) -> [String; 2] {
+fn verifications(device: &str, queues: u16, length: u64) -> [String; 2] {
     let part = part(length, queues);
     let common = common(device, queues, part);
     let [random, serial] = VERIFIED.map(|bytes| bytes.min(part));
@@ -92,8 +93,21 @@ pub(crate) fn figures(said: &str, operation: Operation) -> Result<Figures, DiskD
     of().ok_or_else(failed)
 }
 
+/// Writes to a disk of `length` bytes of a guest, reads everything back and compares. Returns how
+/// many bytes were compared.
+pub(super) fn verify(
+    guest: &dyn Shell,
+    device: &str,
+    queues: u16,
+    length: u64,
+    limit: Duration,
+) -> Result<u64, DiskDemoError> {
+    let commands = verifications(device, queues, length);
+    commands.iter().map(|command| verified(&guest.must(command, limit)?)).sum()
+}
+
 /// Bytes that were read back and compared; an error if that are not all that were written.
-pub(super) fn verified(said: &str) -> Result<u64, DiskDemoError> {
+fn verified(said: &str) -> Result<u64, DiskDemoError> {
     let failed = || DiskDemoError::Fio(said.chars().take(500).collect());
     let job = job(said).ok_or_else(failed)?;
     let bytes = |direction: &str| job[direction]["io_bytes"].as_u64();

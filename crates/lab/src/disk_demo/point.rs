@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::site::Site;
 use super::{DiskDemoError, DiskGuest};
 use crate::cpu::Snapshot;
 use crate::disk_load::{Operation, Order};
@@ -89,15 +88,14 @@ impl Point {
 
 /// Has the guest send, and counts what the daemon does meanwhile.
 pub(super) fn measure(
-    site: &Site,
     guest: &dyn DiskGuest,
     queues: u16,
     phase: &Phase,
 ) -> Result<Point, DiskDemoError> {
-    let processes = [site.id(), guest.process()];
-    let (cpu, before) = (Snapshot::now(&processes), site.used(queues)?);
+    let processes = guest.processes();
+    let (cpu, before) = (Snapshot::now(&processes), guest.used(queues)?);
     let figures = guest.measure(queues, phase)?;
-    let (shares, after) = (Snapshot::now(&processes).since(&cpu), site.used(queues)?);
+    let (shares, after) = (Snapshot::now(&processes).since(&cpu), guest.used(queues)?);
     if after.failed > 0 {
         return Err(DiskDemoError::Failed(after.failed));
     }

@@ -44,12 +44,7 @@ fn body(args: &Args, results: &Results) -> Result<Markup, PlotError> {
     ];
     let bytes: u64 = results.verified.iter().map(|verified| verified.bytes).sum();
     Ok(html! {
-        @if results.kind == Kind::Qemu(Accel::Tcg) {
-            p { strong {
-                "The guest ran on software emulation, without KVM: every figure is far below that of real hardware, and most \
-                 of the time is the emulator's."
-            } }
-        }
+        @if let Some(caveat) = caveat(results.kind) { p { strong { (caveat) } } }
         p {
             "A guest with three disks, of one, two and four queues. Before anything was measured, " (bytes >> 20) " MiB were \
              written to them, read back and compared, without a difference."
@@ -59,6 +54,21 @@ fn body(args: &Args, results: &Results) -> Result<Markup, PlotError> {
         h2 { "How it was measured" }
         (facts(&properties(args, results.kind)))
     })
+}
+
+/// What holds for all figures.
+fn caveat(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Qemu(Accel::Tcg) => Some(
+            "The guest ran on software emulation, without KVM: every figure is far below that of real hardware, and most of \
+             the time is the emulator's.",
+        ),
+        Kind::Xen => Some(
+            "Xen itself ran on software emulation: every figure is far below that of real hardware, and hypercalls are \
+             especially slow. Times are those of the emulated machine.",
+        ),
+        Kind::Qemu(Accel::Kvm) | Kind::Embedded => None,
+    }
 }
 
 fn table(points: &[Point]) -> Markup {
@@ -99,6 +109,10 @@ fn guest(args: &Args, kind: Kind) -> String {
                 Accel::Tcg => "in software",
             }
         ),
+        Kind::Xen => format!(
+            "a stock kernel with {} vCPUs on Xen, which ran under QEMU, in software",
+            args.cpus
+        ),
         Kind::Embedded => {
             "a thread that drives the rings itself, and sleeps until it is interrupted".into()
         }
@@ -110,7 +124,7 @@ fn properties(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
     let version = |program| tool::version(program, "--version").unwrap_or("unknown".into());
     let mut facts =
         vec![("Host", format!("{cpus} CPUs, {}", cpu_name())), ("Guest", guest(args, kind))];
-    if let Kind::Qemu(_) = kind {
+    if kind != Kind::Embedded {
         facts.push(("QEMU", version("qemu-system-x86_64")));
         facts.push(("fio", version("fio")));
     }

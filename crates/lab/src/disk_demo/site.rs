@@ -35,6 +35,14 @@ pub(super) struct Used {
     pub(super) cpu: Duration,
 }
 
+impl Used {
+    /// What the counters of a disk say, and the CPU time of its daemon.
+    pub(super) fn new(total: &DiskCounts, cpu: Duration) -> Used {
+        let (requests, failed) = (requests(total), total.failed());
+        Used { requests, failed, interrupts: total.interrupts, cpu }
+    }
+}
+
 impl Site {
     pub(super) fn start(args: &Args) -> Result<Site, DiskDemoError> {
         let failed = |what: &str| {
@@ -78,12 +86,7 @@ impl Site {
         let stats = self.daemon.stats()?;
         let disk = stats.disks.iter().find(|disk| disk.name == name(queues));
         let total = disk.map(|disk| disk.total.clone()).unwrap_or_default();
-        Ok(Used {
-            requests: requests(&total),
-            failed: total.failed(),
-            interrupts: total.interrupts,
-            cpu: cpu::used(self.daemon.id()),
-        })
+        Ok(Used::new(&total, cpu::used(self.daemon.id())))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::point::{Figures, Phase};
-use super::site::{QUEUES, Site, name};
+use super::site::{QUEUES, Site, Used, name};
 use super::{Args, DiskDemoError, DiskGuest, fio};
 use crate::guest::{Accel, DiskLink, Guest, Image, Shell, Spec};
 use crate::progress::Progress;
@@ -15,18 +15,18 @@ const TIMEOUT: Duration = Duration::from_secs(240);
 const MEMORY: u32 = 768;
 
 /// The guest.
-pub(super) struct StockGuest {
+pub(super) struct StockGuest<'a> {
     guest: Guest,
-    length: u64,
+    site: &'a Site,
     time: Duration,
 }
 
 /// Boots the guest.
-pub(super) fn boot(
+pub(super) fn boot<'a>(
     args: &Args,
-    site: &Site,
+    site: &'a Site,
     progress: &Progress,
-) -> Result<(StockGuest, Accel), DiskDemoError> {
+) -> Result<(StockGuest<'a>, Accel), DiskDemoError> {
     let stage = progress.stage("what the guest is made of");
     let image = Image::prepare(&args.cache)?;
     let accel = Accel::probe(&image, &args.cache)?;
@@ -48,10 +48,10 @@ pub(super) fn boot(
     let guest = Guest::start(&image, accel, &spec)?;
     guest.ready(TIMEOUT)?;
     stage.done("");
-    Ok((StockGuest { guest, length: site.length(), time: args.time() }, accel))
+    Ok((StockGuest { guest, site, time: args.time() }, accel))
 }
 
-impl StockGuest {
+impl StockGuest<'_> {
     /// The device of the disk with so many queues, which is known by its serial number.
     fn device(&self, queues: u16) -> Result<String, DiskDemoError> {
         let find = format!(
@@ -67,24 +67,23 @@ impl StockGuest {
     }
 }
 
-impl DiskGuest for StockGuest {
+impl DiskGuest for StockGuest<'_> {
     fn verify(&self, queues: u16) -> Result<u64, DiskDemoError> {
-        let device = self.device(queues)?;
-        let mut bytes = 0;
-        for command in fio::verifications(&device, queues, self.length) {
-            bytes += fio::verified(&self.guest.must(&command, TIMEOUT)?)?;
-        }
-        Ok(bytes)
+        fio::verify(&self.guest, &self.device(queues)?, queues, self.site.length(), TIMEOUT)
     }
 
     fn measure(&self, queues: u16, phase: &Phase) -> Result<Figures, DiskDemoError> {
         let device = self.device(queues)?;
-        let command = fio::phase(&device, queues, self.length, phase, self.time);
+        let command = fio::phase(&device, queues, self.site.length(), phase, self.time);
         let limit = TIMEOUT + self.time;
         fio::figures(&self.guest.must(&command, limit)?, phase.operation)
     }
 
-    fn process(&self) -> u32 {
-        self.guest.id()
+    fn used(&self, queues: u16) -> Result<Used, DiskDemoError> {
+        Ok(self.site.used(queues)?)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        vec![self.site.id(), self.guest.id()]
     }
 }

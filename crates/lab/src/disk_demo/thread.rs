@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::point::{Figures, Phase};
-use super::site::Site;
+use super::site::{Site, Used};
 use super::{Args, DiskDemoError, DiskGuest};
 use crate::disk_load::{self, Operation, Order, Place, Span, Workload};
 
@@ -54,7 +54,11 @@ impl DiskGuest for ThreadGuest<'_> {
         Ok(Figures { iops, megabytes, latency: report.latency })
     }
 
-    fn process(&self) -> u32 {
-        std::process::id()
+    fn used(&self, queues: u16) -> Result<Used, DiskDemoError> {
+        Ok(self.site.used(queues)?)
+    }
+
+    fn processes(&self) -> Vec<u32> {
+        vec![self.site.id(), std::process::id()]
     }
 }

@@ -53,10 +53,29 @@ impl Image {
         Image::make(cache, "initramfs-fio", &programs)
     }
 
+    /// An archive of the program fio and its libraries, to be unpacked before the initramfs of
+    /// another guest.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_fio_alone(cache: &Path) -> Result<PathBuf, GuestError> {
+        let _one = locked(&PREPARES);
+        if find(FIO).is_err() {
+            return Err(GuestError::Missing { what: FIO.into(), part: "disks" });
+        }
+        let mut tree = Tree::default();
+        tree.add(FIO)?;
+        let path = cache.join("fio.cpio");
+        write_unless_fresh(&path, &tree.fingerprint()?, || {
+            let mut archive = Archive::default();
+            tree.add_files(&mut archive)?;
+            Ok(archive.end())
+        })?;
+        Ok(path)
+    }
+
     /// Makes the initramfs `name` with these programs.
     fn make(cache: &Path, name: &str, programs: &[&str]) -> Result<Image, GuestError> {
-        // One thread at a time: others must not boot a file that is half written.
-        static PREPARES: Mutex<()> = Mutex::new(());
         let _one = locked(&PREPARES);
         let root = cache.join("kernel");
         let version =
@@ -69,16 +88,26 @@ impl Image {
         let tree = Tree::of(&root, version, programs)?;
 
         let initramfs = cache.join(format!("{name}.cpio"));
-        let stamp = cache.join(format!("{name}.made-of"));
-        let made_of = tree.fingerprint()?;
-        let fresh =
-            std::fs::read_to_string(&stamp).is_ok_and(|old| old == made_of) && initramfs.exists();
-        if !fresh {
-            write_whole(&initramfs, &tree.archive()?)?;
-            write_whole(&stamp, made_of.as_bytes())?;
-        }
+        write_unless_fresh(&initramfs, &tree.fingerprint()?, || tree.archive())?;
         Ok(Image { kernel, initramfs })
     }
+}
+
+/// One thread at a time makes an archive: others must not boot a file that is half written.
+static PREPARES: Mutex<()> = Mutex::new(());
+
+/// Writes an archive, unless it is there and was made of the same files.
+fn write_unless_fresh(
+    path: &Path,
+    made_of: &str,
+    make: impl FnOnce() -> Result<Vec<u8>, GuestError>,
+) -> Result<(), GuestError> {
+    let stamp = path.with_extension("made-of");
+    if std::fs::read_to_string(&stamp).is_ok_and(|old| old == made_of) && path.exists() {
+        return Ok(());
+    }
+    write_whole(path, &make()?)?;
+    write_whole(&stamp, made_of.as_bytes())
 }
 
 /// Writes a file so that others see all of it or nothing.
@@ -90,6 +119,7 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), GuestError> {
 }
 
 /// The contents of the initramfs: each path, and the file of the host for it.
+#[derive(Default)]
 struct Tree {
     files: BTreeMap<String, PathBuf>,
     /// The modules' file names, in the order in which they must be loaded.
@@ -98,15 +128,9 @@ struct Tree {
 
 impl Tree {
     fn of(root: &Path, version: &str, programs: &[&str]) -> Result<Tree, GuestError> {
-        let mut tree = Tree { files: BTreeMap::new(), order: Vec::new() };
+        let mut tree = Tree::default();
         tree.files.insert("bin/busybox".into(), find("busybox")?);
-        for program in programs {
-            let path = find(program)?;
-            for library in libraries(&path)? {
-                tree.files.insert(library.trim_start_matches('/').into(), library.into());
-            }
-            tree.files.insert(format!("bin/{program}"), path);
-        }
+        programs.iter().try_for_each(|program| tree.add(program))?;
         for module in MODULES {
             for path in insertion_order(root, version, module)? {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -117,6 +141,16 @@ impl Tree {
             }
         }
         Ok(tree)
+    }
+
+    /// Adds a program of the host, and the libraries that it is linked to.
+    fn add(&mut self, program: &str) -> Result<(), GuestError> {
+        let path = find(program)?;
+        for library in libraries(&path)? {
+            self.files.insert(library.trim_start_matches('/').into(), library.into());
+        }
+        self.files.insert(format!("bin/{program}"), path);
+        Ok(())
     }
 
     /// A text that changes with any of the files in the initramfs.
@@ -146,12 +180,17 @@ impl Tree {
         archive.link("bin/sh", "busybox");
         let order: String = self.order.iter().map(|name| format!("{name}\n")).collect();
         archive.file("modules/order", 0o644, order.as_bytes());
+        self.add_files(&mut archive)?;
+        Ok(archive.end())
+    }
+
+    fn add_files(&self, archive: &mut Archive) -> Result<(), GuestError> {
         for (name, path) in &self.files {
             let file = |source| GuestError::File { path: path.clone(), source };
             let mode = std::fs::metadata(path).map_err(file)?.permissions().mode();
             archive.file(name, mode, &std::fs::read(path).map_err(file)?);
         }
-        Ok(archive.end())
+        Ok(())
     }
 }
 

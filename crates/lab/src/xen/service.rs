@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 /// The project's hotplug scripts, which the toolstack looks for in a folder of its own.
 const SCRIPTS: [(&str, &str); 2] = [
@@ -107,6 +108,15 @@ impl Service {
         self.dom0.must(&format!("cat /proc/uptime /proc/$(cat {})/stat", self.pid), TIMEOUT)
     }
 
+    /// The CPU time that it has used, and how long dom0 has been up.
+    ///
+    /// # Errors
+    /// When dom0 does not answer, or the daemon has ended.
+    pub fn used(&self) -> Result<[Duration; 2], GuestError> {
+        let said = self.process_stat()?;
+        parse_used(&said).ok_or(GuestError::Tool { tool: "cat in dom0".into(), stderr: said })
+    }
+
     /// Its counters.
     ///
     /// # Errors
@@ -151,5 +161,29 @@ impl Drop for Service {
     fn drop(&mut self) {
         // An error means that dom0 is gone, and the daemon with it.
         let _ = self.end();
+    }
+}
+
+/// Reads /proc/uptime ("SECONDS IDLE") and a process's stat behind it, whose 14th and 15th fields
+/// are the time that it ran and the kernel ran for it, in hundredths of a second.
+fn parse_used(text: &str) -> Option<[Duration; 2]> {
+    let (uptime, stat) = text.split_once('\n')?;
+    let at = Duration::try_from_secs_f64(uptime.split(' ').next()?.parse().ok()?).ok()?;
+    // Behind the name, which may hold anything.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let ticks = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some([Duration::from_millis((ticks(14)? + ticks(15)?) * 10), at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemons_time_is_read_from_its_stat() {
+        let said = "12.50 20.00\n219 (a) b) S 1 219 219 0 -1 4194560 900 0 0 0 150 250 0 0 20 0 4 0 800 1 2\n";
+        let used = parse_used(said).unwrap();
+        assert_eq!(used, [Duration::from_secs(4), Duration::from_millis(12_500)]);
+        assert!(parse_used("12.50 20.00\n").is_none());
     }
 }
