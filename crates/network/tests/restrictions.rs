@@ -130,7 +130,14 @@ fn queues_that_share_a_rate_take_turns_whatever_they_send() {
             }
             let sent = || queues.each_ref().map(Peer::completed);
             wait(|| sent().iter().any(|sent| *sent >= 150));
-            assert!(sent().iter().all(|sent| *sent >= 20), "{:?} of {lens:?}", sent());
+            // A queue has its share of the frames or of the bytes: workers that come late find room
+            // for a burst, and the turns of a queue of short frames are longer then.
+            let sent = sent();
+            let bytes = |queue: usize| sent[queue] * lens[queue];
+            for (own, other) in [(0, 1), (1, 0)] {
+                let has_share = sent[own] * 7 >= sent[other] || bytes(own) * 3 >= bytes(other);
+                assert!(has_share, "{sent:?} of {lens:?}");
+            }
         }
     }
 }

@@ -35,6 +35,10 @@ struct State {
     completed: usize,
     kick: [bool; 2],
     breaks: bool,
+    /// What is sent is sent again and again.
+    repeats: bool,
+    /// Frames that come are not kept.
+    discards: bool,
     /// Pieces of memory that each frame is put into, beyond the first.
     pieces: u32,
     put: u32,
@@ -133,6 +137,16 @@ impl Peer {
     /// Its buffers lie in so many pieces each, beyond the first.
     pub fn scatter(&self, pieces: u32) {
         self.state.lock().unwrap().pieces = pieces;
+    }
+
+    /// Sends what it sends again as soon as the datapath has it, from now on, or does so no longer.
+    pub fn repeat(&self, repeats: bool) {
+        self.state.lock().unwrap().repeats = repeats;
+    }
+
+    /// Keeps none of the frames that it receives from now on.
+    pub fn discard(&self) {
+        self.state.lock().unwrap().discards = true;
     }
 
     /// Breaks the protocol at the next fetch.
@@ -250,7 +264,11 @@ impl QueuePair for Pair {
     fn complete(&mut self, n: usize) {
         let mut state = self.peer.state.lock().unwrap();
         assert!(n <= state.fetched, "completed {n} of {}", state.fetched);
-        state.sending.drain(..n);
+        if state.repeats {
+            state.sending.rotate_left(n);
+        } else {
+            state.sending.drain(..n);
+        }
         state.fetched -= n;
         state.completed += n;
     }
@@ -275,6 +293,9 @@ impl QueuePair for Pair {
             return Ok(Put::Full);
         }
         state.put += state.pieces;
+        if state.discards {
+            return Ok(Put::Done);
+        }
         let mut frame = packet.head.to_vec();
         let mut body = vec![0; packet.body.len() as usize];
         assert_eq!(packet.body.read(&mut body), body.len());
