@@ -151,6 +151,21 @@ impl MemoryAccount {
         self.check()
     }
 
+    /// The calling thread had so many page faults, perhaps in this peer's memory, while it did
+    /// something for the peer. Costs nothing if there were none.
+    ///
+    /// # Errors
+    /// [`MapError::Limit`]: the account is exhausted.
+    pub fn settle_own(&self, faults: u64) -> Result<(), MapError> {
+        if faults == 0 {
+            return Ok(());
+        }
+        let mut files = self.lock();
+        files.look(faults);
+        self.update(&files);
+        self.check()
+    }
+
     /// So many page faults happened in this peer's memory. Looks at the files when there were
     /// [`STEP`] in all: a few system calls.
     pub(crate) fn note(&self, faults: u64) {

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring::inflight::RingRecord;
-use ring::{Memory, RegionSpec};
+use ring::{Memory, MemoryAccount, RegionSpec};
 
 use super::error::SessionError;
 use super::message::Inflight;
@@ -62,14 +62,17 @@ impl InflightRecords {
         Ok((records, described, file))
     }
 
-    /// Records that a back-end made before.
+    /// Records that a back-end made before. Pages of them that this process allocates are charged to
+    /// `account`, since the file may be any that the front-end likes.
     ///
     /// # Errors
-    /// When they are too long or too short, or the file is none that can be mapped.
+    /// When they are too long or too short, the file is none that can be mapped, or the account is
+    /// exhausted.
     pub(super) fn adopt(
         described: &Inflight,
         file: OwnedFd,
         packed: bool,
+        account: &Arc<MemoryAccount>,
     ) -> Result<InflightRecords, SessionError> {
         let Inflight { len, offset, queues, queue_size } = *described;
         let needed = stride(packed, queue_size) * u64::from(queues);
@@ -77,7 +80,8 @@ impl InflightRecords {
             return Err(SessionError::Inflight { queues, queue_size });
         }
         let spec = RegionSpec { guest_addr: 0, user_addr: 0, len, offset, fd: file };
-        let memory = Arc::new(Memory::map(vec![spec]).map_err(SessionError::Records)?);
+        let memory = Memory::map_charged(vec![spec], Arc::clone(account));
+        let memory = Arc::new(memory.map_err(SessionError::Records)?);
         Ok(InflightRecords { memory, packed, described: *described })
     }
 
@@ -99,6 +103,14 @@ impl InflightRecords {
 mod tests {
     use super::*;
 
+    fn adopt(
+        described: &Inflight,
+        file: OwnedFd,
+        packed: bool,
+    ) -> Result<InflightRecords, SessionError> {
+        InflightRecords::adopt(described, file, packed, &Arc::new(MemoryAccount::new(u64::MAX)))
+    }
+
     const WANTED: Inflight = Inflight { len: 0, offset: 0, queues: 3, queue_size: 256 };
 
     #[test]
@@ -106,7 +118,7 @@ mod tests {
         for packed in [false, true] {
             let (made, described, file) = InflightRecords::create(&WANTED, 4, packed).unwrap();
             assert!(made.record(2, packed, 256).is_some());
-            let found = InflightRecords::adopt(&described, file, packed).unwrap();
+            let found = adopt(&described, file, packed).unwrap();
             assert!((0..3).all(|ring| found.record(ring, packed, 256).is_some()));
             assert!(found.record(3, packed, 256).is_none());
             assert!(found.record(0, packed, 128).is_none());
@@ -120,8 +132,7 @@ mod tests {
         let (_, described, file) = InflightRecords::create(&WANTED, 4, true).unwrap();
         let theirs = tempfile::tempfile_in("/dev/shm").unwrap();
         std::io::copy(&mut std::fs::File::from(file), &mut &theirs).unwrap();
-        let records =
-            InflightRecords::adopt(&described, theirs.try_clone().unwrap().into(), true).unwrap();
+        let records = adopt(&described, theirs.try_clone().unwrap().into(), true).unwrap();
         assert!(records.record(0, true, 256).is_some());
         theirs.set_len(0).unwrap();
         assert!(records.record(0, true, 256).is_none());
@@ -141,13 +152,13 @@ mod tests {
 
         let file = || Memory::shared(4096).unwrap().1;
         let described = |len, offset| Inflight { len, offset, queues: 1, queue_size: 16 };
-        assert!(InflightRecords::adopt(&described(4096, 0), file(), true).is_ok());
+        assert!(adopt(&described(4096, 0), file(), true).is_ok());
         for (len, offset) in
             [(100, 0), (4096, 1), (4096, u64::MAX), (8192, 0), (u64::MAX, 0), (MAX_LEN + 1, 0)]
         {
-            assert!(InflightRecords::adopt(&described(len, offset), file(), true).is_err());
+            assert!(adopt(&described(len, offset), file(), true).is_err());
         }
         let disk = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        assert!(InflightRecords::adopt(&described(0, 0), disk.into(), true).is_err());
+        assert!(adopt(&described(0, 0), disk.into(), true).is_err());
     }
 }

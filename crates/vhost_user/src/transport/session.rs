@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use network::control_budget::{MESSAGE, QUEUE, REGION};
-use ring::{MapError, Memory, MemoryAccount, Recovery, WriteLog};
+use ring::{MapError, Memory, MemoryAccount, Recovery, WriteLog, page_faults};
 
 use super::backend_channel::BackendChannel;
 use super::device::{Declined, Device};
@@ -49,7 +49,7 @@ pub struct Session<D: Device> {
     account: Arc<MemoryAccount>,
     /// A descriptor that belongs to the reply at hand.
     reply_file: Option<OwnedFd>,
-    /// Regions and logs that the request at hand has mapped.
+    /// Regions, logs and in-flight records that the request at hand has mapped.
     mapped: u32,
     /// Where the front-end reads requests of this side.
     backend_channel: Option<BackendChannel>,
@@ -110,12 +110,16 @@ impl<D: Device> Session<D> {
 
     /// Serves a request, and says what to reply. All of `fds` are used or closed.
     pub fn answer(&mut self, header: &Header, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
+        let faults = page_faults::count();
         let result = Request::parse(header, payload, fds.len())
             .map_err(SessionError::from)
             .and_then(|request| {
                 tracing::trace!(?request, "received");
                 self.handle(request, fds, header.name())
             });
+        // To start a ring, this thread reads all of it, and all of its record.
+        let settled = self.account.settle_own(page_faults::count().saturating_sub(faults));
+        let result = result.and_then(|reply| settled.map(|()| reply).map_err(SessionError::from));
         let queues = self.vrings.settle();
         let cost = MESSAGE + cost(queues) + REGION * std::mem::take(&mut self.mapped);
         let acknowledges = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
@@ -270,6 +274,7 @@ impl<D: Device> Session<D> {
         let (most, packed) = (self.vrings.device.vring_count(), self.vrings.is_packed());
         let (records, made, file) = InflightRecords::create(wanted, most, packed)?;
         self.account.charge(&file, made.len).map_err(SessionError::Records)?;
+        self.mapped += 1;
         self.vrings.records = Some(records);
         self.reply_file = Some(file);
         Ok(made)
@@ -282,7 +287,9 @@ impl<D: Device> Session<D> {
         file: Option<OwnedFd>,
     ) -> Result<(), SessionError> {
         let Some(file) = file else { return Ok(()) };
-        let records = InflightRecords::adopt(described, file, self.vrings.is_packed())?;
+        let packed = self.vrings.is_packed();
+        let records = InflightRecords::adopt(described, file, packed, &self.account)?;
+        self.mapped += 1;
         self.vrings.records = Some(records);
         Ok(())
     }
@@ -323,7 +330,7 @@ impl<D: Device> Session<D> {
 
     /// Maps all regions of the table.
     fn map(&mut self) -> Result<Arc<Memory>, SessionError> {
-        self.mapped = self.table.len() as u32;
+        self.mapped += self.table.len() as u32;
         let memory = self.table.map(&self.account)?;
         self.vrings.check_log(&memory)?;
         Ok(memory)

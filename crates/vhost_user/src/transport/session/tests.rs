@@ -177,3 +177,44 @@ fn in_flight_records_count_as_memory_that_the_front_end_has_allocated() {
          allocated by its buffers"
     );
 }
+
+/// A page that is read is allocated, and the front-end keeps the file.
+#[test]
+fn in_flight_records_that_a_front_end_brings_are_charged_as_its_memory_is() {
+    let account = Arc::new(MemoryAccount::new(3 * 4096));
+    let mut kept = Vec::new();
+    let mut session = || {
+        let (_, records) = Memory::shared(SIZE as usize).unwrap();
+        kept.push(records.try_clone().unwrap());
+        account.begin_session();
+        start_with_records(&mut Session::new(Disk::default(), Arc::clone(&account)), records)
+    };
+    assert!((0..3).all(|_| session().error.is_none()));
+    let refused = session();
+    assert!(refused.closes);
+    assert_eq!(
+        refused.error.unwrap().to_string(),
+        "memory table: memory limit: more than 12288 bytes of the peer's memory were allocated \
+         by its buffers"
+    );
+}
+
+/// Starts a ring with in-flight records in this file. Returns the answer to the last message.
+fn start_with_records(session: &mut Session<Disk>, records: OwnedFd) -> Answer {
+    let (_, file) = Memory::shared(SIZE as usize).unwrap();
+    let described = [longs(&[SIZE, 0]), words(&[3 | 256 << 16, 0])].concat();
+    let region = [words(&[1, 0]), longs(&[0, SIZE, 0, 0])].concat();
+    let address = [words(&[0, 0]), longs(&[0, 0x2000, 0x1000, 0])].concat();
+    let messages = [
+        (2, longs(&[1 << 32]), vec![]),
+        (32, described, vec![records]),
+        (5, region, vec![file]),
+        (8, words(&[0, 16]), vec![]),
+        (9, address, vec![]),
+        (12, longs(&[0]), vec![eventfd()]),
+    ];
+    let answers = messages.map(|(code, payload, fds)| send(session, code, &payload, fds));
+    let [before @ .., last] = answers;
+    assert!(before.iter().all(|answer| answer.error.is_none()), "{before:?}");
+    last
+}
