@@ -250,7 +250,7 @@ struct Bench {
 impl Bench {
     fn new<R: RequestRing + 'static>(disk: Arc<Disk>, engine: Box<dyn Engine>, ring: R) -> Bench {
         let doorbells = group::doorbells(1).expect("a doorbell");
-        let pipelines = vec![BlockPipeline::new(engine)];
+        let pipelines = vec![BlockPipeline::new(engine, ring::page_faults::count)];
         let (group, mut workers) = Group::manual(doorbells, pipelines).expect("a worker");
         let disks = Disks::new(Arc::new(group));
         let (errors, tokens) = (Arc::default(), Tokens::default());

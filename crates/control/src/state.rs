@@ -341,7 +341,9 @@ fn start_with_disks(workers: &Workers) -> io::Result<(Fabric, Option<Arc<BlockDi
     let engines: Vec<Box<dyn Engine>> = engines.collect::<io::Result<_>>()?;
     let mut disks = None;
     let fabric = Fabric::start_with(workers, |doorbells, frames| {
-        let pair = |(frames, engine)| Pair::new(frames, BlockPipeline::new(engine));
+        let pair = |(frames, engine)| {
+            Pair::new(frames, BlockPipeline::new(engine, ring::page_faults::count))
+        };
         let pairs = frames.into_iter().zip(engines).map(pair).collect();
         let group = Group::start(doorbells, pairs, &workers.cpus, workers.policy)?;
         let (frames, blocks) = pipeline_workers::split(group);

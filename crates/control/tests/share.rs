@@ -127,7 +127,7 @@ impl Host {
             let pair = |frames| {
                 let event = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
                 let engine = NoEngine { done: Vec::new(), event };
-                Pair::new(frames, BlockPipeline::new(Box::new(engine)))
+                Pair::new(frames, BlockPipeline::new(Box::new(engine), || 0))
             };
             let (group, mut workers) =
                 Group::manual(doorbells, frames.into_iter().map(pair).collect())?;

@@ -23,7 +23,6 @@ mod device_queue;
 mod egress;
 mod exchange;
 pub mod fabric;
-mod fault_meter;
 pub mod flowcache;
 pub mod flows;
 mod grant_release;

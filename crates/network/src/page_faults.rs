@@ -6,7 +6,7 @@
 //! are charged to the port in whose memory they happen.
 //!
 //! The kernel counts faults of a thread, and tells by a system call. A worker asks now and then
-//! ([`fault_meter`](crate::fault_meter)), and bursts are measured one by one only while there are
+//! ([`fault_meter`](runtime::fault_meter)), and bursts are measured one by one only while there are
 //! many: first all pages of the sender's frames are touched, and the faults up to then are the
 //! sender's cost; those while a receiver's buffers are filled are the receiver's
 //! debt ([`receive_debt`](crate::receive_debt)). A guest that has just started touches each page

@@ -18,6 +18,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use runtime::fault_meter::FaultMeter;
 use runtime::{PendingInterrupts, Served};
 
 use crate::burst::Burst;
@@ -25,7 +26,6 @@ use crate::capture::tap::Taps;
 use crate::classifier::Classifier;
 use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
-use crate::fault_meter::FaultMeter;
 use crate::flowcache::Action;
 use crate::handoff::Handoff;
 use crate::passed_grants::Origin;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ring::GrantCopyBatch;
+use runtime::fault_meter::FaultMeter;
 use runtime::pipeline::{Failed, Wakers};
 use runtime::{
     Attached, ClassId, Departure, Doorbell, PendingInterrupts, Pipeline, RunCounters, Served,
@@ -17,7 +18,6 @@ use crate::burst::{BURST, Burst};
 use crate::capture::tap::{Tap, Taps};
 use crate::classifier::Classifier;
 use crate::count::WorkerCounters;
-use crate::fault_meter::FaultMeter;
 use crate::handoff::{Handoff, WorkerChannel};
 use crate::passed_grants::Origin;
 use crate::pipeline::{Clock, FramePipeline};

@@ -26,35 +26,74 @@ fn disk(daemon: &Daemon) -> DiskReport {
     }
 }
 
-/// Reads into new memory until all of it is used, or the daemon has hung up. Returns that memory.
-fn read(daemon: &Daemon, violations: u64) -> Guest {
-    let features = bit::VERSION_1 | bit::FLUSH;
-    let protocol = FrontEndConfig::usual_protocol();
-    let config =
-        FrontEndConfig { features, required: features, queue_pairs: 1, mtu: None, protocol };
-    let stream = UnixStream::connect(daemon.dir().join("disk.sock")).unwrap();
-    let mut front = FrontEnd::negotiate(stream, &config).unwrap();
-    let mut guest = Guest::new(BYTES + (1 << 20), 1).unwrap();
-    front.share(&guest).unwrap();
-    let mut vring = Vring::<SplitDriver>::new(&mut guest, 0, 64, front.features(), 0).unwrap();
-    front.start(&vring, vring.config().start).unwrap();
-    let fixed = guest.alloc(64, 64).unwrap();
-    guest.memory().write(fixed, &[0; 16]).unwrap();
-    let until = Instant::now() + WATCHDOG;
-    for _ in 0..BYTES / u64::from(READ) {
-        let at = guest.alloc(READ.into(), 4096).unwrap();
-        let piece = |addr, len| Piece { addr, len };
-        let writable = [piece(at, READ), piece(fixed + 32, 1)];
-        vring.ring.add_request(&[piece(fixed, 16)], &writable).unwrap();
-        vring.publish();
-        while vring.ring.collect(&mut [Used::default()]).unwrap() == 0 {
+/// One queue of the disk, and the memory of its guest.
+struct Queue {
+    /// Ends the connection when it is dropped.
+    _front: FrontEnd,
+    guest: Guest,
+    vring: Vring<SplitDriver>,
+}
+
+impl Queue {
+    /// A queue of a guest with so much memory.
+    fn start(daemon: &Daemon, bytes: u64) -> Queue {
+        let features = bit::VERSION_1 | bit::FLUSH;
+        let protocol = FrontEndConfig::usual_protocol();
+        let config =
+            FrontEndConfig { features, required: features, queue_pairs: 1, mtu: None, protocol };
+        let stream = UnixStream::connect(daemon.dir().join("disk.sock")).unwrap();
+        let mut front = FrontEnd::negotiate(stream, &config).unwrap();
+        let mut guest = Guest::new(bytes + (1 << 20), 1).unwrap();
+        front.share(&guest).unwrap();
+        let vring = Vring::<SplitDriver>::new(&mut guest, 0, 64, front.features(), 0).unwrap();
+        front.start(&vring, vring.config().start).unwrap();
+        Queue { _front: front, guest, vring }
+    }
+
+    /// Makes a request, and waits for its answer. False: the daemon has hung up.
+    fn ask(&mut self, daemon: &Daemon, readable: Piece, writable: [Piece; 2], ends: u64) -> bool {
+        let until = Instant::now() + WATCHDOG;
+        self.vring.ring.add_request(&[readable], &writable).unwrap();
+        self.vring.publish();
+        while self.vring.ring.collect(&mut [Used::default()]).unwrap() == 0 {
             assert!(Instant::now() < until, "{}", daemon.log());
-            if disk(daemon).violations > violations {
-                return guest;
+            if disk(daemon).violations > ends {
+                return false;
             }
         }
+        true
     }
-    guest
+}
+
+/// Reads into new memory until all of it is used, or the daemon has hung up. Returns that memory.
+fn read(daemon: &Daemon, violations: u64) -> Guest {
+    let mut queue = Queue::start(daemon, BYTES);
+    let fixed = queue.guest.alloc(64, 64).unwrap();
+    queue.guest.memory().write(fixed, &[0; 16]).unwrap();
+    for _ in 0..BYTES / u64::from(READ) {
+        let at = queue.guest.alloc(READ.into(), 4096).unwrap();
+        let writable = [Piece { addr: at, len: READ }, Piece { addr: fixed + 32, len: 1 }];
+        if !queue.ask(daemon, Piece { addr: fixed, len: 16 }, writable, violations) {
+            break;
+        }
+    }
+    queue.guest
+}
+
+/// Asks for the serial number in new memory, until all of that is used or the daemon has hung up.
+/// The worker itself writes the answers.
+fn identify(daemon: &Daemon, bytes: u64) {
+    const GET_ID: u8 = 8;
+    let mut queue = Queue::start(daemon, bytes);
+    let header = queue.guest.alloc(64, 64).unwrap();
+    queue.guest.memory().write(header, &[GET_ID, 0, 0, 0]).unwrap();
+    for _ in 0..bytes / (2 * 4096) {
+        let at = queue.guest.alloc(2 * 4096, 4096).unwrap();
+        let writable = [Piece { addr: at, len: 20 }, Piece { addr: at + 4096, len: 1 }];
+        if !queue.ask(daemon, Piece { addr: header, len: 16 }, writable, 0) {
+            return;
+        }
+    }
 }
 
 /// A daemon with a disk whose image is `image`, which is made, and whose `memory` is as given.
@@ -119,4 +158,16 @@ fn a_front_end_that_keeps_its_memory_is_stopped_with_another_one() {
     read(&daemon, 1);
     let after = disk(&daemon);
     assert_eq!((after.violations, after.total.read_bytes - stopped.total.read_bytes), (1, BYTES));
+}
+
+/// The kernel takes no part in these requests.
+#[test]
+fn a_front_end_whose_memory_the_worker_uses_up_is_stopped_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let daemon = daemon(&folder.path().join("disk.raw"), "4MiB");
+    identify(&daemon, 256 << 20);
+    let disk = disk(&daemon);
+    assert_eq!(disk.violations, 1, "{disk:?}");
+    assert!(disk.reason.as_deref().is_some_and(|why| why.contains("memory limit")), "{disk:?}");
+    assert!(disk.total.page_faults > 0, "{disk:?}");
 }

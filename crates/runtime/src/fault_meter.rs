@@ -1,15 +1,16 @@
 //! A worker's page faults: how many, and what they cost.
 //!
-//! Reading the kernel's count is a system call, so bursts are measured only while there are many
-//! faults: see [`page_faults`](crate::page_faults). A worker samples the count ten times a second.
-//! After a sample that found many, the worker is alert for a while: it samples each millisecond,
-//! and bursts are measured from a millisecond with many faults until some time after the last one.
+//! A front-end that punches holes into the memory of its guest makes each next touch of a page a
+//! fault. Pipelines charge faults to the port or disk in whose memory they happen. Reading the
+//! kernel's count is a system call, so bursts are measured only while there are many faults. A
+//! worker samples the count ten times a second. After a sample that found many, the worker is alert
+//! for a while: it samples each millisecond, and bursts are measured from a millisecond with many faults until some time after the last one.
 //! So a guest that starts, and touches each of its pages for the first time, is measured for
 //! little longer than that takes, and a peer that pauses to end the measuring gains a millisecond.
 
 use std::time::{Duration, Instant};
 
-use runtime::pipeline::COST_PER_NS;
+use crate::pipeline::COST_PER_NS;
 
 /// The least cost of a page fault: about a microsecond.
 pub const FAULT: u64 = 16 * 1024;

@@ -28,6 +28,7 @@ mod control;
 pub mod counter;
 pub mod doorbell;
 pub mod drr;
+pub mod fault_meter;
 pub mod group;
 pub mod histogram;
 mod id;

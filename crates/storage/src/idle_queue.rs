@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ring::IoChain;
 use runtime::QueueId;
@@ -19,10 +20,15 @@ pub(crate) struct Idle {
     pub call: Option<OwnedFd>,
     /// Whether it looks as if there were a request.
     pub claims_more: bool,
+    /// Called to look for one.
+    pub on_take: Option<fn()>,
+    /// Page faults that were noted.
+    pub noted: Arc<AtomicU64>,
 }
 
 impl RequestQueue for Idle {
     fn take(&mut self, _: &mut IoChain) -> Result<Option<u16>, QueueError> {
+        self.on_take.inspect(|on_take| on_take());
         Ok(None)
     }
 
@@ -46,6 +52,10 @@ impl RequestQueue for Idle {
 
     fn waker(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    fn note_faults(&self, faults: u64) {
+        self.noted.fetch_add(faults, Ordering::Relaxed);
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {

@@ -35,6 +35,7 @@ mod inbox;
 pub mod limits;
 mod operation;
 mod outcome;
+mod page_faults;
 pub mod pipeline;
 mod qcow2;
 pub mod queue;

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use runtime::fault_meter::FaultMeter;
 use runtime::{RunCounters, Served};
 use slab::Slab;
 
@@ -58,6 +59,7 @@ pub struct BlockPipeline {
     dirty: Vec<usize>,
     /// Requests that are with the engine.
     pub(crate) in_flight: usize,
+    pub(crate) faults: FaultMeter,
     pub(crate) now: Instant,
     pub(crate) run: Arc<RunCounters>,
 }
@@ -73,8 +75,9 @@ enum Next {
 }
 
 impl BlockPipeline {
-    /// The pipeline of one worker.
-    pub fn new(engine: Box<dyn Engine>) -> Self {
+    /// The pipeline of one worker. `page_faults` says how many page faults the worker has had.
+    pub fn new(engine: Box<dyn Engine>, page_faults: fn() -> u64) -> Self {
+        let now = Instant::now();
         BlockPipeline {
             slots: Slab::new(),
             inbox: Arc::new(Inbox::new(Arc::clone(engine.event()))),
@@ -84,7 +87,8 @@ impl BlockPipeline {
             finished: Vec::new(),
             dirty: Vec::new(),
             in_flight: 0,
-            now: Instant::now(),
+            faults: FaultMeter::new(page_faults, now),
+            now,
             run: Arc::default(),
         }
     }
@@ -99,6 +103,7 @@ impl BlockPipeline {
         let Some(slot) = self.slots.get_mut(at) else { return Served::default() };
         let room = slot.room() as u64;
         let mut served = Served { cost: std::mem::take(&mut slot.debt), ..Served::default() };
+        self.begin_measuring();
         while served.units < room && served.cost < quantum {
             if self.slots.get_mut(at).is_none_or(|slot| slot.is_limited(self.now)) {
                 break;
@@ -126,6 +131,7 @@ impl BlockPipeline {
             }
         }
         self.engine.flush();
+        served.cost += self.measured(at);
         let Some(slot) = self.slots.get_mut(at).filter(|_| served.units > 0) else { return served };
         slot.flush();
         slot.on.counters.bursts.add(1);
@@ -208,9 +214,7 @@ impl BlockPipeline {
         self.engine.reap(&mut finished);
         let returned = self.take_returned(&mut finished);
         let moved = returned || !finished.is_empty();
-        for (request, result) in finished.drain(..) {
-            self.finish(request, result);
-        }
+        finished.drain(..).for_each(|finished| self.finish_measured(finished));
         self.finished = finished;
         if moved {
             self.engine.flush();
@@ -234,7 +238,7 @@ impl BlockPipeline {
     }
 
     /// A step is done: goes on with the next one, or answers the request.
-    fn finish(&mut self, mut request: Box<Request>, result: Result<u32, i32>) {
+    pub(crate) fn finish(&mut self, (mut request, result): Finished) {
         (request.entered, request.place) = (None, None);
         let error = match result.and_then(|moved| advance(&mut request, moved)) {
             Ok(false) => return self.submit(request),

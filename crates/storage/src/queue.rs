@@ -90,6 +90,12 @@ pub trait RequestQueue: Send {
         false
     }
 
+    /// So many page faults happened while the peer's memory was used, or perhaps in the memory of
+    /// another peer: a peer that has grown its memory meanwhile is charged for them.
+    fn note_faults(&self, faults: u64) {
+        let _ = faults;
+    }
+
     /// The queue as what it is, when its disk takes it back.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }

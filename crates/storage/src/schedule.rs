@@ -73,7 +73,12 @@ impl Pipeline for BlockPipeline {
         self.carry(slot, quantum)
     }
 
-    fn end(&mut self) {}
+    #[inline]
+    fn end(&mut self) {
+        if self.faults.is_due(self.now) {
+            self.sample_faults();
+        }
+    }
 
     fn status(&self, slot: usize) -> Status {
         self.slots.get(slot).map_or(Status::Failed, Slot::status)

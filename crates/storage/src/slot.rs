@@ -46,7 +46,7 @@ pub(crate) struct Slot {
     pub in_flight: usize,
     /// Requests were completed since the last flush.
     pub dirty: bool,
-    /// Cost that its next burst pays for: interrupts that took long.
+    /// Cost that its next burst pays for: page faults of completions, interrupts that took long.
     pub debt: u64,
     /// The queue is about to leave its worker.
     pub leaving: bool,

@@ -129,7 +129,8 @@ fn backend() {
     let disk = Arc::new(Disk::new(Arc::new(image), "disk"));
     disk.set_write_through(false).unwrap();
     let doorbells = group::doorbells(QUEUES).unwrap();
-    let pipelines = (0..QUEUES).map(|_| BlockPipeline::new(engine::best().unwrap())).collect();
+    let pipelines =
+        (0..QUEUES).map(|_| BlockPipeline::new(engine::best().unwrap(), || 0)).collect();
     let workers = Group::start(doorbells, pipelines, &[], Default::default()).unwrap();
     let disks = Disks::new(Arc::new(workers));
     let (shared, name) = (Arc::clone(&disk), "disk".into());

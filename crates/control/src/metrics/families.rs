@@ -273,6 +273,11 @@ pub const DISK_QUEUE: &[Family<DiskCounts>] = &[
         "Times that completed requests were published without an interrupt, as the guest asked.",
         |it| number(it.suppressed),
     ),
+    counter(
+        "ringmain_disk_page_faults_total",
+        "Page faults in the guest's memory, counted while a worker has many.",
+        |it| number(it.page_faults),
+    ),
     counter("ringmain_disk_slow_interrupts_total", "Interrupts that took long to send.", |it| {
         number(it.slow_interrupts)
     }),

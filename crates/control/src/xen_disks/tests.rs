@@ -47,7 +47,7 @@ impl Site {
     /// With the vbd of one guest. The service could not be started so far.
     fn new(more: &str) -> Site {
         let doorbells = group::doorbells(1).unwrap();
-        let pipelines = vec![BlockPipeline::new(engine::best().unwrap())];
+        let pipelines = vec![BlockPipeline::new(engine::best().unwrap(), || 0)];
         let workers = Group::start(doorbells, pipelines, &[], Default::default()).unwrap();
         let disks = Arc::new(Disks::new(Arc::new(workers)));
         let xen = XenDisks::new(Arc::new(spec(more)), Err(XenDisksError::NotAllowed));

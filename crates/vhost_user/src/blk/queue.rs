@@ -94,6 +94,10 @@ impl<R: RequestRing + 'static> RequestQueue for BlkQueue<R> {
         self.control.kick.as_ref().map(|kick| kick.as_fd())
     }
 
+    fn note_faults(&self, faults: u64) {
+        self.ring.memory().faulted(faults);
+    }
+
     /// A `Box<dyn VringQueue>`, whatever the layout.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         let queue: Box<dyn VringQueue> = self;

@@ -102,7 +102,7 @@ impl Host {
 
 fn disks() -> Arc<Disks> {
     let doorbells = group::doorbells(2).unwrap();
-    let pipelines = (0..2).map(|_| BlockPipeline::new(engine::best().unwrap())).collect();
+    let pipelines = (0..2).map(|_| BlockPipeline::new(engine::best().unwrap(), || 0)).collect();
     let workers = Group::start(doorbells, pipelines, &[], Default::default()).unwrap();
     Arc::new(Disks::new(Arc::new(workers)))
 }
