@@ -124,6 +124,8 @@ pub struct QueueCounters {
     pub interrupts: Counter,
     /// Times that completed requests were published without an interrupt, as the guest asked.
     pub suppressed: Counter,
+    /// Processor time of the thread of a qcow2 image for the queue's requests, in nanoseconds.
+    pub image_thread_ns: Counter,
     /// Page faults while a worker used the guest's memory, counted while a worker has many.
     pub page_faults: Counter,
     /// Interrupts that took long to send.

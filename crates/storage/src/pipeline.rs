@@ -228,7 +228,11 @@ impl BlockPipeline {
         if !self.inbox.take(&mut self.returned) {
             return false;
         }
-        for returned in self.returned.drain(..) {
+        for mut returned in self.returned.drain(..) {
+            let request = returned.request();
+            if let Some(slot) = self.slots.get_mut(request.slot) {
+                slot.charge_thread(std::mem::take(&mut request.thread_ns));
+            }
             match returned {
                 Returned::Placed(request) => self.engine.submit(request),
                 Returned::Done(done) => finished.push(done),

@@ -27,6 +27,7 @@ mod reader;
 mod refcounts;
 mod table;
 mod thread;
+mod unbilled;
 mod writer;
 
 use std::fs::File;

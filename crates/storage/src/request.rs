@@ -46,6 +46,8 @@ pub struct Request {
     pub(crate) entered: Option<Entered>,
     /// Where the thread of a qcow2 image puts the request, while the thread has it.
     pub(crate) inbox: Option<Arc<dyn ReturnQueue>>,
+    /// Processor time of that thread that the request's queue has not paid for, in nanoseconds.
+    pub(crate) thread_ns: u64,
     /// Room for data in the driver's buffers, as the request came.
     pub(crate) room: u32,
     /// The type of the request, and the start of the pass that fetched it, once it was accepted.
@@ -66,6 +68,15 @@ pub(crate) enum Returned {
     Placed(Box<Request>),
     /// Its next step was carried out.
     Done(Finished),
+}
+
+impl Returned {
+    /// The request.
+    pub(crate) fn request(&mut self) -> &mut Request {
+        match self {
+            Returned::Placed(request) | Returned::Done((request, _)) => request,
+        }
+    }
 }
 
 /// Where requests are put that come back to a worker.
@@ -185,6 +196,10 @@ impl Job for Request {
 
     fn fill(&self, bytes: &[u8]) -> u32 {
         self.chain.write(bytes)
+    }
+
+    fn charge(&mut self, nanoseconds: u64) {
+        self.thread_ns = self.thread_ns.saturating_add(nanoseconds);
     }
 
     fn placed(mut self: Box<Self>, place: Place, entered: Entered) {

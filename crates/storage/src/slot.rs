@@ -46,7 +46,8 @@ pub(crate) struct Slot {
     pub in_flight: usize,
     /// Requests were completed since the last flush.
     pub dirty: bool,
-    /// Cost that its next burst pays for: page faults of completions, interrupts that took long.
+    /// Cost that its next burst pays for: page faults of completions, work of the thread of a qcow2
+    /// image, interrupts that took long.
     pub debt: u64,
     /// The queue is about to leave its worker.
     pub leaving: bool,
@@ -161,6 +162,12 @@ impl Slot {
         }
     }
 
+    /// The thread of the image has worked so long for a request of the queue.
+    pub fn charge_thread(&mut self, nanoseconds: u64) {
+        self.debt = self.debt.saturating_add(nanoseconds.saturating_mul(COST_PER_NS));
+        self.on.counters.image_thread_ns.add(nanoseconds);
+    }
+
     /// Charges the queue for its interrupt, if that was slow. The peer decides how many tasks watch
     /// its event descriptor.
     fn charge_signals(&mut self) {
@@ -207,9 +214,13 @@ mod tests {
     use rustix::event::{EventfdFlags, epoll, eventfd};
 
     use super::*;
+    use runtime::Pipeline;
+
     use crate::Image;
+    use crate::engine::ThreadEngine;
     use crate::idle_queue::{Idle, attachment};
     use crate::image::{Direct, ImageOptions};
+    use crate::pipeline::{BlockPipeline, QUANTUM};
 
     /// An event descriptor that is watched again and again, and what watches it.
     struct Watched {
@@ -233,6 +244,21 @@ mod tests {
             let watchers = (0..side).map(watch).collect();
             Watched { call, _copies: copies, _watchers: watchers }
         }
+    }
+
+    #[test]
+    fn work_of_the_thread_of_an_image_is_paid_by_the_next_burst() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let image = Image::open(&ImageOptions::new(file.path().to_owned())).unwrap();
+        let disk = Arc::new(Disk::new(Arc::new(image), "serial"));
+        let engine = Box::new(ThreadEngine::new().unwrap());
+        let mut pipeline = BlockPipeline::new(engine, || 0);
+        let at = pipeline.attach(Box::new(attachment(Idle::default(), disk))).slot;
+        pipeline.slots[at].charge_thread(1000);
+        assert_eq!(pipeline.serve(at, QUANTUM).cost, 1000 * COST_PER_NS);
+        assert_eq!(pipeline.serve(at, QUANTUM).cost, 0);
+        assert_eq!(pipeline.slots[at].on.counters.image_thread_ns.get(), 1000);
     }
 
     #[test]

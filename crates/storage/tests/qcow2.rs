@@ -243,6 +243,9 @@ fn compressed_clusters_are_read_and_replaced() {
     model.resize(BYTES as usize, 0);
     let mut disk = Tested::new(qcow2(&image), model, 7);
     disk.play(100);
+    let site = disk.site();
+    let charged = site.disks.counters(site.id);
+    assert!(charged.iter().any(|(queue, _)| queue.image_thread_ns.get() > 0), "nobody pays");
     disk.check();
 }
 

@@ -145,6 +145,8 @@ counts! {
     interrupts,
     /// Times that completed requests were published without an interrupt, as the guest asked.
     suppressed,
+    /// Processor time of the thread of a qcow2 image, in nanoseconds.
+    image_thread_ns,
     /// Page faults while the guest's memory was used, counted while a worker has many.
     page_faults,
     /// Interrupts that took long to send.

@@ -274,6 +274,11 @@ pub const DISK_QUEUE: &[Family<DiskCounts>] = &[
         |it| number(it.suppressed),
     ),
     counter(
+        "ringmain_disk_image_thread_seconds_total",
+        "Processor time of the thread of a qcow2 image.",
+        |it| nanoseconds(it.image_thread_ns),
+    ),
+    counter(
         "ringmain_disk_page_faults_total",
         "Page faults in the guest's memory, counted while a worker has many.",
         |it| number(it.page_faults),

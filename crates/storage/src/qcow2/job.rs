@@ -16,6 +16,9 @@ pub(crate) trait Job: Send {
     /// Copies the bytes that were read into its buffers. Returns how many there was room for.
     fn fill(&self, bytes: &[u8]) -> u32;
 
+    /// The thread has used so much processor time for it, in nanoseconds.
+    fn charge(&mut self, nanoseconds: u64);
+
     /// Its next step has a place.
     fn placed(self: Box<Self>, place: Place, entered: Entered);
 

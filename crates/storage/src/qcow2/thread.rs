@@ -17,6 +17,7 @@ use super::job::Job;
 use super::place::Place;
 use super::reader::Reader;
 use super::refcounts::Refcounts;
+use super::unbilled::Unbilled;
 use super::writer::{Prepared, Writer};
 use crate::operation::{Operation, STEP, ZEROS_LEN};
 
@@ -76,7 +77,7 @@ impl Thread {
                 }
                 None => Role::Reads(reader),
             };
-            Work { shared, role, held: Vec::new() }.run(&work);
+            Work { shared, role, held: Vec::new(), unbilled: Unbilled::new() }.run(&work);
         })?;
         Ok(Thread { jobs, handle: Some(handle) })
     }
@@ -111,6 +112,7 @@ struct Work {
     role: Role,
     /// Writes that begin when what was copied for them is linked.
     held: Vec<(Box<dyn Job>, Place)>,
+    unbilled: Unbilled,
 }
 
 impl Work {
@@ -167,7 +169,9 @@ impl Work {
         };
         loop {
             let (layer, len) = match self.shared.find_read(offset, left) {
-                Ok(place) => return job.placed(place, self.shared.gate.enter()),
+                Ok(place) => {
+                    return self.unbilled.bill(job).placed(place, self.shared.gate.enter());
+                }
                 Err(elsewhere) => elsewhere,
             };
             match reader.resolve(layer, offset) {
@@ -175,9 +179,9 @@ impl Work {
                 Ok(Some(bytes)) => {
                     let bytes = bytes.get(..len as usize).unwrap_or(bytes);
                     let written = job.fill(bytes);
-                    return job.done(Ok(written));
+                    return self.unbilled.bill(job).done(Ok(written));
                 }
-                Err(error) => return fail(job, &error),
+                Err(error) => return fail(self.unbilled.bill(job), &error),
             }
         }
     }
@@ -189,11 +193,13 @@ impl Work {
         }
         let Role::Writes(writer) = &mut self.role else { return job.done(Err(libc::EROFS)) };
         match writer.prepare(offset, most) {
-            Ok(Prepared::Now(place)) => job.placed(place, self.shared.gate.enter()),
-            Ok(Prepared::Later(place)) => self.held.push((job, place)),
+            Ok(Prepared::Now(place)) => {
+                self.unbilled.bill(job).placed(place, self.shared.gate.enter());
+            }
+            Ok(Prepared::Later(place)) => self.held.push((self.unbilled.bill(job), place)),
             Err(error) => {
                 writer.note(&error);
-                fail(job, &error);
+                fail(self.unbilled.bill(job), &error);
             }
         }
     }
@@ -202,12 +208,12 @@ impl Work {
         self.commit();
         let Role::Writes(writer) = &mut self.role else { return job.done(Err(libc::EROFS)) };
         match writer.erase(offset, len, unmap) {
-            Ok(()) => job.done(Ok(0)),
+            Ok(()) => self.unbilled.bill(job).done(Ok(0)),
             Err(error) => {
                 if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
                     writer.note(&error);
                 }
-                fail(job, &error);
+                fail(self.unbilled.bill(job), &error);
             }
         }
         if writer.refcounts.has_much_freed() {
@@ -223,6 +229,7 @@ impl Work {
             writer.note(error);
         }
         for (job, place) in self.held.drain(..) {
+            let job = self.unbilled.bill(job);
             match &linked {
                 Ok(()) => job.placed(place, self.shared.gate.enter()),
                 Err(error) => fail(job, error),
