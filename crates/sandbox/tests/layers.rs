@@ -20,6 +20,9 @@ use tempfile::TempDir;
 const PART: &str = "SANDBOX_TEST_PART";
 const KINDS: [&str; 3] = ["control", "worker", "helper"];
 const NOBODY: u32 = 65534;
+/// Stands among the layers of a process that serves disks.
+const DISKS: &str = "disks";
+const FILTERS: &str = "seccomp,no-new-privileges";
 /// Begins the line that says that a layer is missing.
 const MISSING: &str = "missing: ";
 
@@ -73,7 +76,7 @@ fn enter(layers: &str, action: &str, folder: &FsPath) {
         groups: Vec::new(),
         capabilities: Vec::new(),
         paths,
-        extras: Extras::default(),
+        extras: Extras { disks: wanted.contains(&DISKS), ..Extras::default() },
         without,
     };
     // Known from here on.
@@ -215,11 +218,13 @@ fn errno(errno: rustix::io::Errno) -> String {
 
 /// Runs a call in one kind of thread, which must be killed for it, by name.
 fn is_killed(kind: &str, number: libc::c_long, arguments: &str) {
+    is_killed_with(FILTERS, kind, number, arguments);
+}
+
+fn is_killed_with(layers: &str, kind: &str, number: libc::c_long, arguments: &str) {
     let folder = folder();
     let action = format!("call={number}{arguments}");
-    let Some(output) = run("seccomp,no-new-privileges", kind, &action, folder.path()) else {
-        return;
-    };
+    let Some(output) = run(layers, kind, &action, folder.path()) else { return };
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.signal(), Some(libc::SIGSYS), "{kind}, {action}: {error}");
     let want =
@@ -295,11 +300,47 @@ fn workers_and_helpers_may_not_create_files_or_start_threads() {
     is_killed("helper", libc::SYS_epoll_ctl, "");
 }
 
+/// Rings are made by control threads, before workers start. A worker may enable its ring, and limit
+/// the kernel's threads for it.
+#[test]
+fn workers_of_disks_may_use_io_uring_and_not_change_it() {
+    let layers = format!("{FILTERS},{DISKS}");
+    let calls = [
+        (libc::SYS_io_uring_setup, ""),
+        // Buffers, files, and restrictions.
+        (libc::SYS_io_uring_register, ":-1:0"),
+        (libc::SYS_io_uring_register, ":-1:2"),
+        (libc::SYS_io_uring_register, ":-1:11"),
+        (libc::SYS_execve, ""),
+        (libc::SYS_openat2, ""),
+        (libc::SYS_socket, ":1:1"),
+        (libc::SYS_ftruncate, ":-1:0"),
+    ];
+    for (number, arguments) in calls {
+        is_killed_with(&layers, "worker", number, arguments);
+    }
+    for number in [libc::SYS_io_uring_enter, libc::SYS_fallocate, libc::SYS_fdatasync] {
+        is_killed_with(&layers, "helper", number, ":-1");
+    }
+    let bad = errno(rustix::io::Errno::BADF);
+    let folder = folder();
+    for call in [
+        format!("call={}:-1", libc::SYS_io_uring_enter),
+        // A descriptor of -1 has a meaning of its own.
+        format!("call={}:1000000:12", libc::SYS_io_uring_register),
+        format!("call={}:-1", libc::SYS_fdatasync),
+    ] {
+        let Some(output) = run(&layers, "worker", &call, folder.path()) else { continue };
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains(&bad), "{call}: {text}");
+    }
+}
+
 #[test]
 fn what_threads_need_is_allowed() {
     // Descriptor -1 is bad, and these calls say so.
     let bad = errno(rustix::io::Errno::BADF);
-    let seccomp = "seccomp,no-new-privileges";
+    let seccomp = FILTERS;
     fails(seccomp, &format!("call={}:-1", libc::SYS_read), &bad);
     fails(seccomp, &format!("call={}:-1", libc::SYS_write), &bad);
     fails(seccomp, &format!("call={}", libc::SYS_gettid), "done ");

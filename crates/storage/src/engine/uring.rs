@@ -206,3 +206,32 @@ impl Drop for UringEngine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_opens_neither_files_nor_sockets() {
+        let mut engine = match UringEngine::new() {
+            Ok(engine) => engine,
+            Err(error) => return println!("skipped: this host has no io_uring: {error}"),
+        };
+        engine.enable();
+        let folder = types::Fd(libc::AT_FDCWD);
+        let forbidden = [
+            opcode::OpenAt::new(folder, c"/dev/null".as_ptr()).build(),
+            opcode::UnlinkAt::new(folder, c"/nowhere".as_ptr()).build(),
+            opcode::Socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0).build(),
+            opcode::Connect::new(types::Fd(-1), std::ptr::null(), 0).build(),
+        ];
+        for entry in forbidden {
+            // SAFETY: the names are static, and the kernel refuses to use anything else.
+            unsafe { engine.ring.submission().push(&entry) }.unwrap();
+            engine.ring.submit_and_wait(1).unwrap();
+            let result = engine.ring.completion().next().map(|completion| completion.result());
+            assert_eq!(result, Some(-libc::EACCES), "{entry:?}");
+        }
+        assert!(engine.ring.submitter().register_files(&[0]).is_err());
+    }
+}
