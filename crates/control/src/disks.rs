@@ -381,7 +381,8 @@ impl Disks {
         report.features =
             blk::feature::names(status.features).into_iter().map(str::to_owned).collect();
         (report.peer, report.connections) = (status.peer, status.connections);
-        (report.violations, report.recovered_rings) = (status.violations, status.recovered);
+        (report.violations, report.control_delayed) = (status.violations, status.control_delayed);
+        report.recovered_rings = status.recovered;
         (report.unclear_rings, report.reason) = (status.unclear, status.complaint());
         report.memory = Some(MemoryReport {
             allocated_bytes: port.account().allocated(),

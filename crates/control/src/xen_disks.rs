@@ -186,6 +186,7 @@ impl XenDisks {
             reason: vbd.bus.reason.clone(),
             connections: vbd.bus.connections,
             violations: vbd.bus.violations,
+            control_delayed: vbd.bus.control_delayed,
             queues_offered: vbd.queues_offered,
             limits: limits.map(|limits| disk_limits(limits.rates)).unwrap_or_default(),
             ..self.blank()

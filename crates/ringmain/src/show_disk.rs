@@ -46,6 +46,10 @@ pub fn disk(disk: &DiskReport) -> String {
     if disk.violations > 0 {
         lines.push(("violations", disk.violations.to_string()));
     }
+    if disk.control_delayed > 0 {
+        let delayed = format!("{} messages or changes of state", disk.control_delayed);
+        lines.push(("delayed", delayed));
+    }
     if disk.recovered_rings > 0 {
         lines.push(("recovered", format!("{} rings", disk.recovered_rings)));
     }

@@ -29,6 +29,10 @@ pub struct DiskReport {
     pub connections: u64,
     /// Connections that ended because the front-end or the guest broke the protocol.
     pub violations: u64,
+    /// Messages of front-ends, or changes of a Xen frontend's state, that waited because the disk's
+    /// control budget was used up.
+    #[serde(default)]
+    pub control_delayed: u64,
     /// Rings that went on elsewhere than the front-end said, as their in-flight records showed.
     pub recovered_rings: u64,
     /// Rings that did not show where they stand.

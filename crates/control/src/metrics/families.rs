@@ -231,6 +231,11 @@ pub const DISK: &[Family<DiskReport>] = &[
         "Connections that were ended because the peer broke the protocol.",
         |it| number(it.violations),
     ),
+    counter(
+        "ringmain_disk_control_delayed_total",
+        "Messages of the front-end that waited for the control budget.",
+        |it| number(it.control_delayed),
+    ),
     gauge("ringmain_disk_size_bytes", "Length of the image.", |it| it.bytes.and_then(number)),
     gauge(
         "ringmain_disk_allocated_memory_bytes",
