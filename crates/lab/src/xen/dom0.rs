@@ -100,6 +100,19 @@ impl Dom0 {
         self.through_share(to, |shared| std::fs::copy(from, shared).map(drop), from)
     }
 
+    /// Copies a file of dom0 to this machine.
+    ///
+    /// # Errors
+    /// When it cannot be read, or there is no room for it.
+    pub fn fetch(&self, from: &str, to: &Path) -> Result<(), GuestError> {
+        let failed = |source| GuestError::File { path: to.to_owned(), source };
+        let shared =
+            tempfile::NamedTempFile::new_in(self.0.dir.path().join("share")).map_err(failed)?;
+        let name = shared.path().file_name().unwrap_or_default().to_string_lossy();
+        self.must(&format!("cat {from} >/share/{name}"), TIMEOUT)?;
+        std::fs::copy(shared.path(), to).map(drop).map_err(failed)
+    }
+
     /// Writes a file in dom0.
     ///
     /// # Errors

@@ -1,6 +1,9 @@
 //! A stock guest's disk: Linux' xen-blkfront and ext4 on one side, `script=block-ringmain` on the
 //! other.
 
+use std::path::Path;
+use std::process::Command;
+
 use control::api::{DiskReport, PortState};
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec};
@@ -11,6 +14,7 @@ use super::traffic::{LIMIT, eventually};
 const DISKS: &str =
     "[[disk]]\nname = \"vbds\"\nkind = \"xen\"\nimages = [\"/var/lib/xen/images\"]\n";
 const IMAGE: &str = "/var/lib/xen/images/a.raw";
+const QCOW2: &str = "/var/lib/xen/images/b.qcow2";
 /// Its number in the store: that of a device file (202 << 8 | 16).
 const XVDB: u32 = 51728;
 /// Length of the image in MiB: sparse, so most of it takes no space.
@@ -36,18 +40,64 @@ fn must(scene: &Scene, guest: &Domain, command: &str) -> String {
     done.unwrap_or_else(|error| panic!("{error}\n{}\n{}", guest.console(), scene.log()))
 }
 
-#[test]
-#[ignore = "boots Xen"]
-fn a_stock_guest_keeps_its_files() {
+/// A daemon that serves disks, and a guest of this name that has booted with a new, empty one.
+fn booted(name: &str) -> (Scene, Domain) {
     let scene = Scene::new(DISKS);
     let image = format!("mkdir -p /var/lib/xen/images && truncate -s {LENGTH}M {IMAGE}");
     scene.dom0.must(&image, LIMIT).unwrap();
-    let spec = DomainSpec { disks: vec![disk("rw")], ..DomainSpec::new("disk") };
+    let spec = DomainSpec { disks: vec![disk("rw")], ..DomainSpec::new(name) };
     let guest = scene.dom0.create(&spec).unwrap();
     guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", scene.log()));
-    let must = |command: &str| must(&scene, &guest, command);
+    must(&scene, &guest, "until [ -b /dev/xvdb ]; do usleep 50000; done");
+    (scene, guest)
+}
 
-    must("until [ -b /dev/xvdb ]; do usleep 50000; done");
+/// Runs `qemu-img` on this machine.
+fn qemu_img(arguments: &[&str], image: &Path) {
+    let output = Command::new("qemu-img").args(arguments).arg(image).output();
+    let output = output.expect("qemu-img runs (package qemu-utils)");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+}
+
+/// A qcow2 image comes and goes. What the guest wrote is there when it comes again, and the image
+/// is as qemu-img expects it.
+fn keeps_files_on_qcow2(scene: &Scene, guest: &Domain) {
+    let must = |command: &str| must(scene, guest, command);
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", "size=32M"], &image);
+    scene.dom0.copy(&image, QCOW2).unwrap();
+    let attach = format!(
+        "xl block-attach {} 'format=raw,vdev=xvdc,access=rw,script=block-ringmain,target=qcow2:{QCOW2}'",
+        guest.id()
+    );
+    let detach = || {
+        must("umount /mnt");
+        scene.dom0.must(&format!("xl block-detach {} xvdc", guest.id()), LIMIT).unwrap();
+        must("until ! [ -b /dev/xvdc ]; do usleep 50000; done");
+    };
+    scene.dom0.must(&attach, LIMIT).unwrap();
+    must("until [ -b /dev/xvdc ]; do usleep 50000; done");
+    // The file is shorter: as a raw image it would be a shorter disk.
+    assert_eq!(must("cat /sys/block/xvdc/size").trim(), "65536");
+    must("/bin/mke2fs -q -t ext4 /dev/xvdc && mount -t ext4 /dev/xvdc /mnt");
+    must("cd /mnt && dd if=/dev/urandom of=h bs=64k count=64 && sha256sum h >/tmp/h; cd /");
+    detach();
+    scene.dom0.must(&attach, LIMIT).unwrap();
+    must("until [ -b /dev/xvdc ]; do usleep 50000; done; mount -t ext4 /dev/xvdc /mnt");
+    must("cd /mnt && sha256sum -c /tmp/h && rm h && sync; cd /");
+    must("fstrim /mnt");
+    detach();
+    scene.dom0.fetch(QCOW2, &image).unwrap();
+    qemu_img(&["check", "-q", "-f", "qcow2"], &image);
+    scene.dom0.must(&format!("rm {QCOW2}"), LIMIT).unwrap();
+}
+
+#[test]
+#[ignore = "boots Xen"]
+fn a_stock_guest_keeps_its_files() {
+    let (scene, guest) = booted("disk");
+    let must = |command: &str| must(&scene, &guest, command);
     assert_eq!(must("cat /sys/block/xvdb/size").trim(), (LENGTH * 2048).to_string());
     assert_eq!(must("ls /sys/block/xvdb/mq | wc -l").trim(), "2");
     assert_eq!(must("cat /sys/block/xvdb/queue/write_cache").trim(), "write back");
@@ -108,6 +158,7 @@ fn a_stock_guest_keeps_its_files() {
     must("cd /mnt && sha256sum f3 f4 >/tmp/now && grep -q \"$(cat /tmp/now)\" /tmp/sums; cd /");
     assert_eq!(must("cat /sys/block/xvdb/ro").trim(), "1");
     must("umount /mnt");
+    keeps_files_on_qcow2(&scene, &guest);
     guest.destroy().unwrap();
 
     // A disk whose image is missing does not come.
@@ -142,14 +193,8 @@ fn writer(number: u32) -> String {
 #[ignore = "boots Xen"]
 fn writes_of_a_stock_guest_survive_daemons_that_are_killed() {
     let kills = std::env::var("RINGMAIN_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
-    let scene = Scene::new(DISKS);
-    let image = format!("mkdir -p /var/lib/xen/images && truncate -s {LENGTH}M {IMAGE}");
-    scene.dom0.must(&image, LIMIT).unwrap();
-    let spec = DomainSpec { disks: vec![disk("rw")], ..DomainSpec::new("writer") };
-    let guest = scene.dom0.create(&spec).unwrap();
-    guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", scene.log()));
+    let (scene, guest) = booted("writer");
     let must = |command: &str| must(&scene, &guest, command);
-    must("until [ -b /dev/xvdb ]; do usleep 50000; done");
     let writers: Vec<_> = (0..4).map(|number| guest.spawn(&writer(number)).unwrap()).collect();
     for _ in 0..kills {
         // Those of this daemon.
