@@ -16,6 +16,9 @@ export function scaled(value, unit) {
   return `${value.toFixed(digits)} ${prefixes[at]}${unit}`;
 }
 
+// A number of things.
+export const count = (value) => (value < 1000 ? String(value) : scaled(value, ""));
+export const several = (value, thing) => `${value} ${thing}${value === 1 ? "" : "s"}`;
 export const perSecond = (value) => (value === null ? "–" : scaled(value, "/s"));
 export const bits = (value) => (value === null ? "–" : scaled(value, "b/s"));
 export const bytes = (value) => (value === null ? "–" : scaled(value, "B/s"));

@@ -2,7 +2,7 @@
 // is inserted as text: names of ports and paths may hold any character.
 
 import { element, showDiagram } from "./diagram.js";
-import { STATES, bits, bytes, grown, named, perSecond, percent, quantile, rate, scaled } from "./figures.js";
+import { STATES, bits, bytes, count, grown, named, perSecond, percent, quantile, rate, several } from "./figures.js";
 
 const PERIOD = 1000; // milliseconds
 const MINUTE = 60; // samples
@@ -96,7 +96,7 @@ function showDaemon(now, before, seconds) {
     `Version ${now.release}, process ${now.pid}`,
     `running for ${hours} h ${minutes} min`,
     cpu === null ? "" : `uses ${percent(cpu)} of a CPU`,
-    `${now.ports.length} ports, ${now.disks.length} disks, ${now.workers.length} workers`,
+    `${several(now.ports.length, "port")}, ${several(now.disks.length, "disk")}, ${several(now.workers.length, "worker")}`,
   ];
   setText(byId("daemon"), `${words.filter(Boolean).join("; ")}.`);
 }
@@ -118,7 +118,7 @@ function showPorts(now, before, seconds) {
         spark: histories.get(port.name)?.received ?? [],
       },
       perSecond(of(received)),
-      `${perSecond(of(dropped))} (${scaled(dropped(port), "")} in all)`,
+      `${perSecond(of(dropped))} (${count(dropped(port))} in all)`,
       placement(port.queues),
     ];
   });
@@ -168,7 +168,7 @@ function showWorkers(now, before, seconds) {
 }
 
 function showDisks(now, before, seconds) {
-  const failed = (disk) => Object.entries(disk.total.errors).filter(([, count]) => count > 0);
+  const failed = (disk) => Object.entries(disk.total.errors).filter(([, failures]) => failures > 0);
   const rows = now.disks.filter((disk) => wanted(disk.name)).map((disk) => {
     const old = named(before?.disks, disk.name);
     const of = (counter) => rate(disk, old, seconds, (it) => it.total[counter]);
@@ -181,7 +181,7 @@ function showDisks(now, before, seconds) {
       perSecond(of("writes")),
       bytes(of("write_bytes")),
       perSecond(of("flushes")),
-      failed(disk).map(([reason, count]) => `${reason} ${count}`).join(", ") || "none",
+      failed(disk).map(([reason, failures]) => `${reason} ${failures}`).join(", ") || "none",
       placement(disk.queues),
     ];
   });
@@ -211,14 +211,14 @@ function showLatency(now) {
 
 function showDrops(now, before, seconds) {
   const rows = [];
-  const add = (owner, drops, old) => Object.entries(drops).filter(([, count]) => count > 0).forEach(([reason, count]) => {
-    const speed = old && seconds > 0 ? grown(count, old[reason] ?? 0) / seconds : null;
-    rows.push({ count, cells: [owner, reason, perSecond(speed), scaled(count, "")] });
+  const add = (owner, drops, old) => Object.entries(drops).filter(([, lost]) => lost > 0).forEach(([reason, lost]) => {
+    const speed = old && seconds > 0 ? grown(lost, old[reason] ?? 0) / seconds : null;
+    rows.push({ lost, cells: [owner, reason, perSecond(speed), count(lost)] });
   });
   now.ports.filter((port) => wanted(port.name)).forEach((port) =>
     add(port.name, port.total.drops, named(before?.ports, port.name)?.total.drops));
   add("removed ports", now.removed.drops, before?.removed.drops);
-  rows.sort((a, b) => b.count - a.count);
+  rows.sort((a, b) => b.lost - a.lost);
   fill("drops", rows.map((row) => row.cells));
 }
 
