@@ -99,12 +99,14 @@ pub struct Backpressure {
     counters: Arc<QueueCounters>,
     /// Since when it is full and waited for, by who waits.
     since: [Option<Instant>; 2],
+    /// How long the wait that goes on had lasted by then.
+    waited: [Duration; 2],
 }
 
 impl Backpressure {
     /// A queue of the port that has these accounts.
     pub fn new(credit: Arc<WaitCredit>, counters: Arc<QueueCounters>) -> Self {
-        Backpressure { credit, counters, since: [None; 2] }
+        Backpressure { credit, counters, ..Backpressure::default() }
     }
 
     /// The receiver took `frames` frames of `bytes` bytes in all.
@@ -117,8 +119,10 @@ impl Backpressure {
 
     #[cold]
     fn earn(&mut self, frames: u32, bytes: u32, now: Instant) {
-        self.charge(Waiting::Sole, now);
-        self.charge(Waiting::Shared, now);
+        for who in [Waiting::Sole, Waiting::Shared] {
+            self.charge(who, now);
+            self.end(who);
+        }
         let service = cost(frames as usize, bytes.into()) as i64 / COST_PER_NS as i64;
         self.credit.earn(Waiting::Shared, service / SHARE);
         let sole = PER_FRAME * i64::from(frames) + PER_64_BYTES * i64::from(bytes / 64);
@@ -128,18 +132,29 @@ impl Backpressure {
     /// The receiver was full at `now`. Until when a frame may wait for it; `None`: drop it.
     pub fn full(&mut self, who: Waiting, now: Instant) -> Option<Instant> {
         self.charge(who, now);
-        let left = u64::try_from(self.credit.get(who)).ok().filter(|left| *left > 0)?;
+        let Some(left) = u64::try_from(self.credit.get(who)).ok().filter(|left| *left > 0) else {
+            self.end(who);
+            return None;
+        };
         self.since[who as usize] = Some(now);
         Some(now + Duration::from_nanos(left))
     }
 
-    /// Charges the wait that ends, or goes on, at `now`.
+    /// Charges the time since the wait began, or was charged last.
     fn charge(&mut self, who: Waiting, now: Instant) {
         let Some(since) = self.since[who as usize].take() else { return };
         // Whoever waited does not wait for longer than it may.
         let waited = now.saturating_duration_since(since).min(CAP);
         self.credit.spend(who, waited.as_nanos() as i64);
-        self.counters.waits.record(waited);
+        self.waited[who as usize] += waited;
+    }
+
+    /// The wait, if there was one, has ended: the receiver took a frame, or one was dropped.
+    fn end(&mut self, who: Waiting) {
+        let waited = std::mem::take(&mut self.waited[who as usize]);
+        if !waited.is_zero() {
+            self.counters.waits.record(waited);
+        }
     }
 }
 
@@ -181,6 +196,28 @@ mod tests {
             }
             assert!(waited <= 3 * CAP, "{who:?}: waited for {waited:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_is_recorded_as_a_whole() {
+        let mut queue = Backpressure::default();
+        let now = Instant::now();
+        let recorded = |queue: &Backpressure| {
+            let waits = &queue.counters.waits;
+            (waits.counts().iter().sum::<u64>(), Duration::from_nanos(waits.sum()))
+        };
+        // Looked at four times in 3 ms, then a frame is taken.
+        for ms in 0..4 {
+            queue.full(Sole, now + ms * MS);
+        }
+        assert_eq!(recorded(&queue), (0, Duration::ZERO));
+        queue.took(1, 64, now + 3 * MS);
+        assert_eq!(recorded(&queue), (1, 3 * MS));
+        // Then no frame is taken until there is no credit any more.
+        for ms in 10..40 {
+            queue.full(Sole, now + ms * MS);
+        }
+        assert_eq!(recorded(&queue).0, 2);
     }
 
     #[test]
