@@ -8,6 +8,7 @@ mod families;
 mod family;
 mod histogram;
 mod http;
+mod labels;
 mod text;
 
 use std::io;

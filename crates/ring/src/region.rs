@@ -8,6 +8,7 @@
 mod account;
 mod file_watch;
 mod mapping;
+mod memory_faults;
 mod read_fd;
 mod table;
 mod write_log;
@@ -16,12 +17,12 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use rustix::fs;
 
 use crate::copy::copy;
-use crate::fault::{self, Watch};
+
 use crate::grant::PAGE;
 use crate::violation::Violation;
 
@@ -258,42 +259,6 @@ impl Memory {
         Ok(unsafe { AtomicU64::from_ptr(at.as_ptr().cast()) })
     }
 
-    /// So many page faults happened in this memory, and perhaps allocated pages.
-    pub fn faulted(&self, faults: u64) {
-        if let Some(charged) = &self.charged {
-            charged.account.note(faults);
-        }
-    }
-
-    /// The kernel has read or written so many pages of this memory, and perhaps allocated them: whose
-    /// faults that were, nobody tells. Costs nothing where the account has no limit.
-    pub fn used_by_kernel(&self, pages: u64) {
-        if let Some(charged) = &self.charged
-            && charged.account.limit() < u64::MAX
-        {
-            charged.account.note(pages);
-        }
-    }
-
-    /// So many page faults may have happened in this memory or in another one.
-    pub fn settle(&self, faults: u64) {
-        if let Some(charged) = &self.charged {
-            charged.account.settle(faults);
-        }
-    }
-
-    /// The part of `faults`, a number of page faults in this memory, that its pages do not explain:
-    /// each page is touched for the first time once, and perhaps once more after the peer has given
-    /// it back.
-    pub fn excess_faults(&self, faults: u64) -> u64 {
-        let take = |expected: u64| Some(expected.saturating_sub(faults));
-        let expected = self
-            .expected_faults
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .unwrap_or_default();
-        faults.saturating_sub(expected)
-    }
-
     /// A memory of these regions.
     fn of(regions: Box<[Region]>, owner: Option<Box<dyn MappingOwner>>) -> Memory {
         let pages: u64 = regions.iter().map(|region| region.len.div_ceil(PAGE as u64)).sum();
@@ -304,44 +269,6 @@ impl Memory {
             charged: None,
             log: None,
         }
-    }
-
-    /// Whether the peer has truncated the file under us. All of the region then reads as zeros;
-    /// what was in it is lost, and the port should be stopped. Cheap enough to be asked once a
-    /// burst.
-    #[inline]
-    pub fn is_faulted(&self) -> bool {
-        fault::any()
-            && self
-                .regions
-                .iter()
-                .filter_map(|region| region.mapping.watch.as_ref())
-                .any(Watch::is_faulted)
-    }
-
-    /// The peer's violation concerning its memory, if any: the peer has truncated the file, or that of
-    /// its log, or had this process allocate more of it than allowed. As cheap as [`is_faulted`](Self::is_faulted).
-    #[inline]
-    pub fn violation(&self) -> Option<Violation> {
-        if fault::any() { self.find_violation() } else { None }
-    }
-
-    #[cold]
-    fn find_violation(&self) -> Option<Violation> {
-        if self.is_faulted() {
-            return Some(Violation::MemoryTruncated);
-        }
-        if self.log.as_ref().is_some_and(|log| log.is_faulted()) {
-            return Some(Violation::LogTruncated);
-        }
-        self.charged.as_ref().and_then(|charged| charged.account.violation())
-    }
-
-    /// The violation to report instead of `violation`: after a truncation, rings read as zeros, so
-    /// what they seem to contain is not the cause.
-    #[cold]
-    pub(crate) fn root_cause(&self, violation: Violation) -> Violation {
-        if self.is_faulted() { Violation::MemoryTruncated } else { violation }
     }
 
     /// The host address of `len` bytes at guest address `addr`, that must lie within one region and

@@ -2,7 +2,7 @@
 
 use runtime::histogram::bound;
 
-use super::text::labels;
+use super::labels::labels;
 use crate::api::Durations;
 
 /// All samples of `durations` with these labels, each with what follows the family's name. There

@@ -7,6 +7,7 @@ use std::fmt::Write;
 use super::families::{DAEMON, DISK, DISK_QUEUE, POLLING, PORT, QUEUE, SPECIAL, WORKER};
 use super::family::{Family, Type};
 use super::histogram::samples;
+use super::labels::labels;
 use crate::api::{PortState, Stats};
 
 /// The content type of the text.
@@ -169,19 +170,6 @@ fn reasons<'a>(
 /// The labels of a queue of a port or disk.
 fn queue(what: &str, name: &str, index: usize) -> String {
     labels(&[(what, name), ("queue", &index.to_string())])
-}
-
-/// Labels in braces.
-pub fn labels(labels: &[(&str, &str)]) -> String {
-    let one = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escaped(value));
-    let all: Vec<String> = labels.iter().map(one).collect();
-    format!("{{{}}}", all.join(","))
-}
-
-/// A label's value as the format has it. Names and paths are the operator's, and may have any
-/// character.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

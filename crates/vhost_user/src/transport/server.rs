@@ -5,8 +5,10 @@
 //! signal when a queue breaks the protocol. It never waits for the front-end in any other way, so it
 //! ends when it is told to.
 
+mod end;
 mod endpoint;
 mod fault;
+mod signals;
 mod subject;
 mod thread;
 
@@ -84,7 +86,7 @@ impl Server {
             endpoint,
             port,
             status.clone(),
-            thread::Signals { stop: Arc::clone(&stop), faults },
+            signals::Signals { stop: Arc::clone(&stop), faults },
         );
         let thread =
             std::thread::Builder::new().name(thread_name(subject.name())).stack_size(STACK);

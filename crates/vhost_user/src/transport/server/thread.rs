@@ -1,24 +1,21 @@
 //! The thread of a server: accepts or connects, serves a session, and backs off.
 
 use std::convert::Infallible;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use network::control_budget::ControlBudget;
 use ring::Recovery;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use thiserror::Error;
+use rustix::event::PollFlags;
 use unix_socket::{Listener, SocketType, connect_to};
 
 use super::Port;
+use super::end::End;
 use super::endpoint::Endpoint;
-use super::fault::{QueueFault, QueueFaults};
+use super::signals::{Signals, Wakeup};
 use super::subject::{Subject, log};
-use crate::transport::connection::{Connection, ConnectionError, Incoming, Message};
+use crate::transport::connection::{Connection, Incoming, Message};
 use crate::transport::device::Device;
-use crate::transport::error::SessionError;
-use crate::transport::event::Event;
 use crate::transport::feature::Features;
 use crate::transport::session::Session;
 use crate::transport::status::{PortStatus, SharedStatus, State, unclear_reason};
@@ -31,81 +28,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Time for which a front-end must be quiet before the vrings that it enabled are logged.
 const QUIET: Duration = Duration::from_millis(100);
-
-/// Why a connection ended.
-#[derive(Debug, Error)]
-enum End {
-    #[error("the front-end disconnected")]
-    Disconnected,
-    #[error("the port is removed")]
-    Removed,
-    #[error(transparent)]
-    Connection(#[from] ConnectionError),
-    #[error(transparent)]
-    Session(#[from] SessionError),
-    #[error("{0}")]
-    Fault(QueueFault),
-}
-
-impl End {
-    /// Whether the front-end broke the protocol.
-    fn is_violation(&self) -> bool {
-        !matches!(
-            self,
-            End::Disconnected | End::Removed | End::Connection(ConnectionError::Socket(_))
-        )
-    }
-}
-
-/// The reason why a wait ended.
-enum Wakeup {
-    Ready,
-    Timeout,
-    Stop,
-    Fault,
-    ConfigChange,
-}
-
-/// The events that interrupt every wait.
-pub(super) struct Signals {
-    pub(super) stop: Arc<Event>,
-    pub(super) faults: Arc<QueueFaults>,
-}
-
-impl Signals {
-    /// Sleeps until `what` is ready, the server is to end, or a worker has reported a fault. What
-    /// ends a connection comes first.
-    fn wait(&self, what: Option<(&impl AsFd, PollFlags)>, timeout: Option<Duration>) -> Wakeup {
-        self.wait_for(what, None, timeout)
-    }
-
-    /// As [`wait`](Self::wait), or until the configuration space changes.
-    fn wait_for(
-        &self,
-        what: Option<(&impl AsFd, PollFlags)>,
-        config_changes: Option<&Event>,
-        timeout: Option<Duration>,
-    ) -> Wakeup {
-        let mut fds = vec![
-            PollFd::new(&*self.stop, PollFlags::IN),
-            PollFd::new(self.faults.event(), PollFlags::IN),
-        ];
-        fds.extend(what.map(|(fd, flags)| PollFd::new(fd, flags)));
-        let change = fds.len();
-        fds.extend(config_changes.map(|event| PollFd::new(event, PollFlags::IN)));
-        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        // An interrupted wait is one that found nothing; the caller waits again.
-        let count = poll(&mut fds, timeout.as_ref());
-        let ready = |i: usize| fds.get(i).is_some_and(|fd| !fd.revents().is_empty());
-        match count {
-            Ok(0) => Wakeup::Timeout,
-            Ok(_) if ready(0) => Wakeup::Stop,
-            Ok(_) if ready(1) => Wakeup::Fault,
-            Ok(_) if ready(change) => Wakeup::ConfigChange,
-            _ => Wakeup::Ready,
-        }
-    }
-}
 
 /// A server's thread.
 pub(super) struct ServerThread<P: Port> {
