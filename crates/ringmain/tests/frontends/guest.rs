@@ -2,10 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hypervisor::embedded::Version;
-use hypervisor::embedded::client::{Connection, GuestRequest, become_guest};
+use hypervisor::embedded::client::{ConnectError, Connection, GuestRequest, become_guest};
 use hypervisor::{Domain, xen::OwnDomain};
 use xen::netif::frontend::{
     ControlRing, FrontError, Frontend, FrontendConfig, PageAllocator, Queue,
@@ -38,15 +38,26 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Guest number `number` of the daemon that listens at `socket`.
+    /// Guest number `number` of the daemon that listens at `socket`. A guest of this name that has
+    /// just ended may still be there for the daemon.
     pub fn connect(socket: &Path, name: &str, number: u8) -> Guest {
-        let request = GuestRequest {
+        let request = || GuestRequest {
             pages: Frontend::pages(1),
             version: Version::V1,
             mac: mac(number),
             name: name.into(),
         };
-        let (guest, connection) = become_guest(socket, request).unwrap();
+        let start = Instant::now();
+        let (guest, connection) = loop {
+            match become_guest(socket, request()) {
+                Err(ConnectError::Refused(why))
+                    if why.ends_with("is there already") && start.elapsed() < LIMIT =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                connected => break connected.unwrap(),
+            }
+        };
         let mut guest = Guest::new(Arc::new(guest), Some(connection));
         guest.connect_interface().unwrap();
         guest
