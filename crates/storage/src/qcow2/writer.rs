@@ -1,8 +1,10 @@
 //! Allocating clusters of an image, and linking them.
 //!
-//! A cluster that a request does not write as a whole keeps what the backing file has of it: that is
-//! copied, and is on the disk before the tables refer to the copy, since it may have been stable for
-//! long. Copies of several requests are synchronised together.
+//! A new cluster gets what the backing file, or compressed data, has of it. The copy is on the disk
+//! before the tables refer to it, since what is copied may have been stable for long: after a power
+//! cut, a sector holds that or what a request writes over it, and never zeros. This holds for
+//! clusters that a request writes as a whole, too, as the request writes after they are linked.
+//! Copies of several requests are synchronised together.
 //!
 //! Tables are written to the file first, then in memory: whoever finds an entry knows that it is
 //! safe if the daemon is killed.
@@ -126,19 +128,17 @@ impl Writer {
         let (to, count) = self.take(wanted.max(1))?;
         let mut copied = false;
         for number in 0..count {
-            let (from, until) = ((first + number) << bits, (first + number + 1) << bits);
-            if offset > from || end < until {
-                self.copied.resize(1 << bits, 0);
-                let mut buffer = std::mem::take(&mut self.copied);
-                let read = self.reader.read(0, from, &mut buffer);
-                let place = (to + number) << bits;
-                let written = read.and_then(|has_data| match has_data {
-                    true => top.file().write_all_at(&buffer, place).map(|()| true),
-                    false => Ok(false),
-                });
-                self.copied = buffer;
-                copied |= written.inspect_err(|_| self.refcounts.put_back((to, count)))?;
-            }
+            let from = (first + number) << bits;
+            self.copied.resize(1 << bits, 0);
+            let mut buffer = std::mem::take(&mut self.copied);
+            let read = self.reader.read(0, from, &mut buffer);
+            let place = (to + number) << bits;
+            let written = read.and_then(|has_data| match has_data {
+                true => top.file().write_all_at(&buffer, place).map(|()| true),
+                false => Ok(false),
+            });
+            self.copied = buffer;
+            copied |= written.inspect_err(|_| self.refcounts.put_back((to, count)))?;
         }
         let within = offset & (tables.cluster() - 1);
         let place = Place {
