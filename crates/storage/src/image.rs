@@ -197,7 +197,7 @@ impl Image {
 
     /// Its length in bytes, a whole number of blocks.
     pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Acquire)
     }
 
     /// Whether nothing may change.
@@ -275,19 +275,24 @@ impl Image {
         if bytes == 0 {
             return Err(ImageError::Empty(self.path.clone()));
         }
-        self.bytes.store(bytes, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Release);
         Ok(bytes)
     }
 
     fn resize_qcow2(&self, bytes: Option<u64>) -> Result<u64, ImageError> {
-        match bytes {
-            None => Ok(self.bytes()),
-            Some(_) => Err(ImageError::Size(format!(
-                "{0} is a qcow2 image, which is not resized in service: remove the disk, run \
-                 qemu-img resize {0}, and add the disk again",
-                self.path.display()
-            ))),
+        let (Some(bytes), Some(qcow2)) = (bytes, self.qcow2()) else { return Ok(self.bytes()) };
+        self.check_size(bytes)?;
+        if bytes > qcow2.most_bytes() {
+            return Err(ImageError::Size(format!(
+                "{} has clusters for {} bytes at most",
+                self.path.display(),
+                qcow2.most_bytes()
+            )));
         }
+        let system = |error| ImageError::System { path: self.path.clone(), error };
+        qcow2.resize(bytes).map_err(system)?;
+        self.bytes.store(bytes, Ordering::Release);
+        Ok(bytes)
     }
 
     fn check_size(&self, bytes: u64) -> Result<(), ImageError> {

@@ -19,12 +19,14 @@
 mod compressed;
 mod eraser;
 pub(crate) mod gate;
+mod growing;
 mod header;
 pub(crate) mod job;
 mod layer;
 pub(crate) mod place;
 mod reader;
 mod refcounts;
+mod resizer;
 mod table;
 mod thread;
 mod unbilled;
@@ -44,7 +46,7 @@ use crate::image::handles::Handles;
 use crate::image::options::{ImageError, ImageOptions};
 use crate::operation::STEP;
 use gate::{Entered, Gate};
-use header::{AUTOCLEAR_AT, Header};
+use header::{AUTOCLEAR_AT, Header, most_bytes};
 use job::Job;
 use layer::{Layer, Source, refuse, source};
 use place::Place;
@@ -67,7 +69,6 @@ struct Shared {
 pub(crate) struct Qcow2 {
     shared: Arc<Shared>,
     version: u32,
-    bytes: u64,
     /// Runs from the time when the image is locked.
     thread: Mutex<Option<Thread>>,
 }
@@ -112,7 +113,6 @@ impl Qcow2 {
         Ok(Qcow2 {
             shared: Arc::new(Shared { layers, gate, zeros }),
             version: header.version,
-            bytes: header.bytes,
             thread: Mutex::new(None),
         })
     }
@@ -125,7 +125,23 @@ impl Qcow2 {
 
     /// Length of the disk in bytes.
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.shared.layers.first().map_or(0, |top| top.bytes.load(Ordering::Acquire))
+    }
+
+    /// Most bytes that the disk can have.
+    pub fn most_bytes(&self) -> u64 {
+        self.shared.top().map_or(0, |(_, tables)| most_bytes(tables.cluster()))
+    }
+
+    /// Makes the disk `bytes` long, and waits until that is on the disk. The image is locked.
+    ///
+    /// # Errors
+    /// Why the disk keeps its length.
+    pub fn resize(&self, bytes: u64) -> io::Result<()> {
+        // Workers that hand requests to the thread meanwhile do not wait.
+        let resized = self.thread.lock().as_ref().map(|thread| thread.resize(bytes));
+        let resized = resized.and_then(|resized| resized.recv().ok());
+        resized.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EBADF)))
     }
 
     /// Length of the file in bytes.
@@ -155,13 +171,13 @@ impl Qcow2 {
         let system = |error: io::Error| ImageError::System { path: path.clone(), error };
         shared.layers.iter().skip(1).try_for_each(Layer::lock_backing)?;
         let header = Header::read(top.file()).map_err(|reason| refuse(path, reason))?;
-        if header.bytes != self.bytes || header.cluster_bits != tables.cluster_bits {
+        if header.bytes != self.bytes() || header.cluster_bits != tables.cluster_bits {
             return Err(refuse(path, "it was changed by another program; start the disk again"));
         }
         top.load_l1(&header)?;
         for layer in shared.layers.iter().skip(1).filter(|layer| layer.tables.is_some()) {
             let backing = Header::read(layer.file()).map_err(|it| refuse(&layer.path, it))?;
-            if backing.bytes != layer.bytes {
+            if backing.bytes != layer.bytes.load(Ordering::Acquire) {
                 return Err(refuse(&layer.path, "it was changed by another program"));
             }
             layer.load_l1(&backing)?;

@@ -284,6 +284,14 @@ fn files_are_kept_in_a_qcow2_image_over_its_backing_file() {
     let full = site.allocated();
     site.must("cd /mnt && rm f6 f7 && sync && fstrim /mnt");
     eventually("space to be given back", || site.allocated() + 3 * 1024 <= full);
+    // Longer than one L2 table, and than the L1 table, stand for.
+    site.resize(40 << 30);
+    let sectors = ((40u64 << 30) / 512).to_string();
+    eventually("the guest to see the new length", || {
+        site.must("cat /sys/block/vda/size").trim() == sectors
+    });
+    let last = "bs=1M seek=40959 count=1 conv=fsync";
+    site.must(&format!("dd if=/mnt/noise of=/dev/vda {last} 2>/dev/null"));
     site.must(
         "cd / && umount /mnt && /bin/e2fsck -fn /dev/vda && mount -t ext4 /dev/vda /mnt && \
          cd /mnt && sed 's/noise/f5/' /tmp/sum | sha256sum -c && sha256sum -c /tmp/sum && \
@@ -298,6 +306,8 @@ fn files_are_kept_in_a_qcow2_image_over_its_backing_file() {
     let check = check.current_dir(&folder).args(["check", "-q", "-f", "qcow2", "disk.qcow2"]);
     let checked = check.output().unwrap();
     assert!(matches!(checked.status.code(), Some(0 | 3)), "{checked:?}");
+    let info = host(&folder, "qemu-img info --output=json disk.qcow2");
+    assert!(info.contains(&format!("\"virtual-size\": {}", 40u64 << 30)), "{info}");
     assert_eq!(sum, host(&folder, "sha256sum base.raw files/noise"));
 }
 

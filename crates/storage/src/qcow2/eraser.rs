@@ -4,6 +4,7 @@
 //! zeros in place.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{FallocateFlags, fallocate};
 
@@ -35,7 +36,7 @@ impl Writer {
         let mut range = Range { from: offset, to: offset + len };
         while range.from < range.to {
             let to = range.to.min(range.from + tables.left_in_table(range.from));
-            let (bytes, cluster) = (top.bytes, tables.cluster());
+            let (bytes, cluster) = (top.bytes.load(Ordering::Acquire), tables.cluster());
             let now = Range { to, ..range };
             if !self.is_zero(tables, now) {
                 let first = now.from.next_multiple_of(cluster);
@@ -102,7 +103,7 @@ impl Writer {
         let count = ((range.to - range.from) >> tables.cluster_bits) as usize;
         let table = tables.l2(index).and_then(|table| table.get(first..first + count));
         for word in table.ok_or_else(damaged)? {
-            let word = word.load(std::sync::atomic::Ordering::Acquire);
+            let word = word.load(Ordering::Acquire);
             new.push(match Entry::parse(word, tables.cluster_bits, tables.version) {
                 Entry::Data(place, true) if !unmap => {
                     match kept.last_mut() {

@@ -20,6 +20,10 @@ const MOST_L1: u64 = 32 << 20;
 const MOST_REFCOUNT_TABLE: u64 = 8 << 20;
 /// The one width of refcounts that is written: 1 << 4 bits.
 const REFCOUNT_ORDER: u32 = 4;
+/// Where the length of the disk stands.
+pub(super) const BYTES_AT: u64 = 24;
+/// Where the number of entries and the position of the L1 table stand, one after the other.
+pub(super) const L1_AT: u64 = 36;
 /// Where the position and the length of the refcount table stand.
 pub(super) const REFCOUNT_TABLE_AT: u64 = 48;
 /// Where the features stand that are dropped by whoever writes without knowing them.
@@ -211,6 +215,12 @@ impl Header {
     pub fn cluster(&self) -> u64 {
         1 << self.cluster_bits
     }
+}
+
+/// Most bytes of a disk in an image with clusters of so many bytes.
+pub(super) fn most_bytes(cluster: u64) -> u64 {
+    let covered = cluster * (cluster / 8);
+    covered.saturating_mul(MOST_L1 / 8).min(i64::MAX as u64 / 2)
 }
 
 /// The backing file, and its format.

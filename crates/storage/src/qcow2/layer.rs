@@ -32,8 +32,8 @@ pub(super) struct Layer {
     pub handles: Handles,
     /// The tables; `None`: a raw file.
     pub tables: Option<Tables>,
-    /// Length of the disk that the layer is, in bytes.
-    pub bytes: u64,
+    /// Length of the disk that the layer is, in bytes. That of the image itself may grow.
+    pub bytes: AtomicU64,
     /// Length of the file. What lies behind it reads as zeros.
     pub end: AtomicU64,
 }
@@ -183,7 +183,7 @@ impl Layer {
             path: path.to_owned(),
             handles,
             tables: header.map(Tables::new),
-            bytes: header.map_or(end, |header| header.bytes),
+            bytes: AtomicU64::new(header.map_or(end, |header| header.bytes)),
             end: AtomicU64::new(end),
         })
     }
@@ -236,7 +236,7 @@ pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 pub(super) fn source(layers: &[Layer], first: usize, offset: u64, most: u64) -> (Source, u64) {
     let mut most = most;
     for (number, layer) in layers.iter().enumerate().skip(first) {
-        let left = layer.bytes.saturating_sub(offset);
+        let left = layer.bytes.load(Ordering::Acquire).saturating_sub(offset);
         if left == 0 {
             break;
         }

@@ -166,6 +166,34 @@ impl Refcounts {
         Ok((taken, now))
     }
 
+    /// Takes exactly so many clusters that follow each other. They are zeros. Returns the first.
+    ///
+    /// # Errors
+    /// When the file cannot become longer, or blocks of refcounts leave no room between them for so
+    /// many (`EFBIG`).
+    pub fn take_whole(&mut self, file: &File, gate: &Gate, wanted: u64) -> io::Result<u64> {
+        self.settle(file, gate)?;
+        let (mut first, mut cluster) = (self.hint, self.hint);
+        let last = (self.end >> self.cluster_bits) + 2 * self.entries() + wanted;
+        while cluster - first < wanted {
+            if cluster > last {
+                return Err(io::Error::from_raw_os_error(libc::EFBIG));
+            }
+            let index = cluster / self.entries();
+            if self.block(file, index)?.is_none() {
+                self.add_block(file, index)?;
+            }
+            cluster += 1;
+            if self.count(file, cluster - 1)? != 0 {
+                first = cluster;
+            }
+        }
+        self.change(file, (first, wanted), |count| (count == 0).then_some(1))?;
+        self.clear(file, (first, wanted))?;
+        file.sync_data()?;
+        Ok(first)
+    }
+
     /// Puts clusters back that were taken and not used.
     pub fn put_back(&mut self, range: (u64, u64)) {
         self.freed.push(range);

@@ -7,6 +7,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::growing::GrowingList;
 use super::header::Header;
 
 /// Bytes of L2 tables that are kept of one image.
@@ -73,9 +74,9 @@ pub(super) struct Tables {
     pub cluster_bits: u32,
     pub version: u32,
     /// Positions of L2 tables; 0: there is none.
-    l1: Box<[AtomicU64]>,
+    l1: GrowingList<AtomicU64>,
     /// Where each L2 table is kept: the number of a slot, and 1; 0: it is not.
-    kept: Box<[AtomicU32]>,
+    kept: GrowingList<AtomicU32>,
     /// Room for L2 tables.
     slots: Box<[OnceLock<Box<[AtomicU64]>>]>,
 }
@@ -83,15 +84,21 @@ pub(super) struct Tables {
 impl Tables {
     /// Tables without entries.
     pub fn new(header: &Header) -> Tables {
-        let entries = header.l1.1;
-        let slots = (BUDGET / header.cluster()).clamp(4, entries.max(4));
+        let entries = header.l1.1 as usize;
+        let slots = (BUDGET / header.cluster()).max(4);
         Tables {
             cluster_bits: header.cluster_bits,
             version: header.version,
-            l1: (0..entries).map(|_| AtomicU64::new(0)).collect(),
-            kept: (0..entries).map(|_| AtomicU32::new(0)).collect(),
+            l1: GrowingList::new(entries),
+            kept: GrowingList::new(entries),
             slots: (0..slots).map(|_| OnceLock::new()).collect(),
         }
+    }
+
+    /// The L1 table has so many entries from now on.
+    pub fn grow(&self, entries: usize) {
+        self.l1.grow(entries);
+        self.kept.grow(entries);
     }
 
     /// Bytes of a cluster.

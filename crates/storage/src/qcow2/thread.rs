@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,13 +31,21 @@ fn fail(job: Box<dyn Job>, error: &io::Error) {
     job.done(Err(error.raw_os_error().unwrap_or(libc::EIO)));
 }
 
+/// What the thread is asked for.
+enum Task {
+    /// A request.
+    Job(Box<dyn Job>),
+    /// The disk is to have so many bytes.
+    Resize(u64, SyncSender<io::Result<()>>),
+}
+
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Box<dyn Job>>,
+    tasks: VecDeque<Task>,
     ends: bool,
 }
 
-/// Jobs, and their signal.
+/// Tasks, and their signal.
 #[derive(Default)]
 struct Jobs {
     queue: Mutex<Queue>,
@@ -73,7 +82,7 @@ impl Thread {
             let reader = Reader::new(Arc::clone(&shared));
             let role = match refcounts {
                 Some(refcounts) => {
-                    Role::Writes(Box::new(Writer::new(reader, refcounts, header.l1.0)))
+                    Role::Writes(Box::new(Writer::new(reader, refcounts, header.l1)))
                 }
                 None => Role::Reads(reader),
             };
@@ -84,8 +93,20 @@ impl Thread {
 
     /// Hands over a job.
     pub fn ask(&self, job: Box<dyn Job>) {
-        self.jobs.queue.lock().jobs.push_back(job);
+        self.add(Task::Job(job));
+    }
+
+    fn add(&self, task: Task) {
+        self.jobs.queue.lock().tasks.push_back(task);
         self.jobs.ready.notify_one();
+    }
+
+    /// Makes the disk `bytes` long. The answer comes when that is on the disk, or says why the disk
+    /// keeps its length.
+    pub fn resize(&self, bytes: u64) -> Receiver<io::Result<()>> {
+        let (resized, answer) = sync_channel(1);
+        self.add(Task::Resize(bytes, resized));
+        answer
     }
 }
 
@@ -120,7 +141,7 @@ impl Work {
         let mut batch = VecDeque::new();
         loop {
             let mut queue = jobs.queue.lock();
-            while queue.jobs.is_empty() && !queue.ends {
+            while queue.tasks.is_empty() && !queue.ends {
                 let waits = matches!(&self.role, Role::Writes(it) if it.refcounts.has_freed());
                 if !waits {
                     jobs.ready.wait(&mut queue);
@@ -128,7 +149,7 @@ impl Work {
                     break;
                 }
             }
-            std::mem::swap(&mut batch, &mut queue.jobs);
+            std::mem::swap(&mut batch, &mut queue.tasks);
             let ends = queue.ends;
             drop(queue);
             if batch.is_empty() && ends {
@@ -137,7 +158,10 @@ impl Work {
             if batch.is_empty() {
                 self.settle();
             }
-            batch.drain(..).for_each(|job| self.serve(job));
+            batch.drain(..).for_each(|task| match task {
+                Task::Job(job) => self.serve(job),
+                Task::Resize(bytes, resized) => _ = resized.send(self.resize(bytes)),
+            });
             self.commit();
         }
         if let Role::Writes(writer) = &mut self.role
@@ -219,6 +243,18 @@ impl Work {
         if writer.refcounts.has_much_freed() {
             self.settle();
         }
+    }
+
+    fn resize(&mut self, bytes: u64) -> io::Result<()> {
+        self.commit();
+        let Role::Writes(writer) = &mut self.role else {
+            return Err(io::Error::from_raw_os_error(libc::EROFS));
+        };
+        writer.resize(bytes).inspect_err(|error| {
+            if error.raw_os_error() != Some(libc::EOPNOTSUPP) {
+                writer.note(error);
+            }
+        })
     }
 
     /// Begins the writes that wait for what was copied for them.

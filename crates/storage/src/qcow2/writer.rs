@@ -34,8 +34,8 @@ pub(super) enum Prepared {
 pub(super) struct Writer {
     pub reader: Reader,
     pub refcounts: Refcounts,
-    /// The position of the L1 table.
-    l1: u64,
+    /// The position and the entries of the L1 table.
+    pub(super) l1: (u64, u64),
     /// Clusters that are linked when what was copied to them is on the disk: by clusters of the
     /// disk, clusters of the file.
     links: BTreeMap<u64, u64>,
@@ -47,7 +47,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// A writer of an image with this L1 table.
-    pub fn new(reader: Reader, refcounts: Refcounts, l1: u64) -> Writer {
+    pub fn new(reader: Reader, refcounts: Refcounts, l1: (u64, u64)) -> Writer {
         let (links, copied) = (BTreeMap::new(), Vec::new());
         Writer { reader, refcounts, l1, links, copied, failed: false }
     }
@@ -97,7 +97,7 @@ impl Writer {
         let place = cluster << tables.cluster_bits;
         let shared = self.shared();
         let (top, _) = shared.top().ok_or_else(damaged)?;
-        let at = self.l1 + 8 * index as u64;
+        let at = self.l1.0 + 8 * index as u64;
         let written = top.file().write_all_at(&(place | COPIED).to_be_bytes(), at);
         written.inspect_err(|_| self.refcounts.put_back((cluster, 1)))?;
         self.reader.keep(0, index, &vec![0; tables.cluster() as usize]);

@@ -64,6 +64,21 @@ struct Case {
     sectors: u64,
     first: First,
     write_through: bool,
+    /// The disk becomes longer, in part over data of a backing file.
+    grows: bool,
+}
+
+impl Case {
+    /// The sectors of the file that the disk is made of.
+    fn base(self) -> u64 {
+        if self.grows { self.sectors * 3 / 2 } else { self.sectors }
+    }
+
+    /// The stamp of a sector that nothing was written to.
+    fn stamp(self, sector: u64) -> u64 {
+        let has_data = !matches!(self.first, First::Empty) && sector < self.base();
+        if has_data { FIRST + sector } else { 0 }
+    }
 }
 
 /// What is left out, to show that the check finds what it is there for.
@@ -95,7 +110,7 @@ impl Recording {
         };
         let (keys, bytes) = (format!("-o cluster_size={}", case.cluster), case.sectors * 512);
         let base = folder.path().join("base");
-        let mut data = vec![0; bytes as usize];
+        let mut data = vec![0; case.base() as usize * SECTOR];
         for (number, sector) in data.chunks_mut(SECTOR).enumerate() {
             sector[..8].copy_from_slice(&(FIRST + number as u64).to_le_bytes());
         }
@@ -104,7 +119,7 @@ impl Recording {
             First::Empty => run(&format!("create -q -f qcow2 {keys} first {bytes}")),
             First::Backed => {
                 let base = base.display();
-                run(&format!("create -q -f qcow2 {keys} -b {base} -F raw first"));
+                run(&format!("create -q -f qcow2 {keys} -b {base} -F raw first {bytes}"));
             }
             First::Compressed => run(&format!("convert -c {keys} -f raw -O qcow2 base first")),
         }
@@ -116,7 +131,7 @@ impl Recording {
             _ => Box::new(ThreadEngine::new().unwrap()),
         };
         let mut writer = Writer::new(&mounted.path(), case.cluster, recorder.clone(), engine);
-        writer.play(seed, case.write_through);
+        writer.play(seed, case.write_through, case.grows);
         drop(writer);
         closed(&mounted.path());
         drop(mounted);
@@ -125,8 +140,7 @@ impl Recording {
 
     /// What every sector holds before anything is written.
     fn model(&self) -> Model {
-        let has_data = !matches!(self.case.first, First::Empty);
-        Model::new((0..self.case.sectors).map(|at| if has_data { FIRST + at } else { 0 }))
+        Model::new((0..self.case.sectors).map(|sector| self.case.stamp(sector)))
     }
 
     /// Cuts the power after each event, or after some of very many, with some subsets of what is not
@@ -151,6 +165,7 @@ impl Recording {
                 Event::Sent(request, sectors, stamp) => {
                     model.sent(*request, sectors.clone(), *stamp);
                 }
+                Event::Grown(sectors) => model.grow(*sectors),
                 Event::Relied(requests) => requests.iter().for_each(|it| model.relied(*it)),
             }
             if random.usize(..self.log.len()) > MOST_CUTS {
@@ -159,7 +174,7 @@ impl Recording {
             for kept in [0.0, 0.5, 0.9, 1.0] {
                 let checked = drive.cut(&mut random, kept, |file, random| {
                     let disk = reader::Disk::open(file)?;
-                    model.check(|sector, first| disk.sector(sector, first))?;
+                    model.check(|sector| disk.sector(sector, self.case.stamp(sector)))?;
                     match every > 0 && random.u64(..every) == 0 {
                         true => self.check_file(file, &model),
                         false => Ok(()),
@@ -187,7 +202,7 @@ impl Recording {
             return Err(format!("qemu-img convert: {said}"));
         }
         let check = |read: &[u8]| {
-            model.check(|sector, _| reader::stamp(&read[sector as usize * SECTOR..][..SECTOR]))
+            model.check(|sector| reader::stamp(&read[sector as usize * SECTOR..][..SECTOR]))
         };
         check(&std::fs::read(folder.join("read")).unwrap()).map_err(|it| format!("QEMU: {it}"))?;
         check(&served(&path)?).map_err(|reason| format!("served: {reason}"))?;
@@ -274,7 +289,11 @@ impl Drive {
 #[track_caller]
 fn cut_power(cluster: u64, first: First, write_through: bool) {
     let sectors = if cluster < 65_536 { 1203 } else { 2051 };
-    let case = Case { cluster, sectors, first, write_through };
+    replay_all(Case { cluster, sectors, first, write_through, grows: false });
+}
+
+#[track_caller]
+fn replay_all(case: Case) {
     for seed in 0..3 {
         let Some(recording) = Recording::new(case, seed) else { return };
         let events = recording.log.len();
@@ -326,10 +345,23 @@ fn without_a_write_cache() {
     cut_power(65_536, First::Backed, true);
 }
 
+#[test]
+fn disks_that_grow() {
+    for (cluster, first) in [(512, First::Empty), (512, First::Backed), (4096, First::Backed)] {
+        replay_all(Case { cluster, sectors: 1203, first, write_through: false, grows: true });
+    }
+}
+
 /// The check finds what it is there for.
 #[track_caller]
 fn found_out(ignored: Ignored) {
-    let case = Case { cluster: 4096, sectors: 1203, first: First::Backed, write_through: false };
+    let case = Case {
+        cluster: 4096,
+        sectors: 1203,
+        first: First::Backed,
+        write_through: false,
+        grows: false,
+    };
     for seed in 0..4 {
         let Some(recording) = Recording::new(case, seed) else { return };
         assert!(recording.replay(seed, ignored, 0).is_err(), "seed {seed}");

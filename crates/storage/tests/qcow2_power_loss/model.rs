@@ -23,6 +23,12 @@ impl Model {
         Model { sectors: first.map(sector).collect(), requests: HashMap::new() }
     }
 
+    /// The disk has so many sectors from now on. The new ones are zeros.
+    pub fn grow(&mut self, sectors: u64) {
+        let zeros = || Sector { written: vec![(0, 0)], relied: 0 };
+        self.sectors.resize_with(sectors as usize, zeros);
+    }
+
     /// A request begins to write a stamp to these sectors. Its number is above 0.
     pub fn sent(&mut self, request: usize, sectors: Range<u64>, stamp: u64) {
         for sector in sectors.clone() {
@@ -44,9 +50,9 @@ impl Model {
     ///
     /// # Errors
     /// A sector that holds what it must not.
-    pub fn check(&self, found: impl Fn(u64, u64) -> Option<u64>) -> Result<(), String> {
+    pub fn check(&self, found: impl Fn(u64) -> Option<u64>) -> Result<(), String> {
         for (number, sector) in self.sectors.iter().enumerate() {
-            let stamp = found(number as u64, sector.written[0].1);
+            let stamp = found(number as u64);
             let allowed = &sector.written[sector.relied..];
             if !allowed.iter().any(|(_, written)| Some(*written) == stamp) {
                 return Err(format!("sector {number} holds {stamp:?}, and not one of {allowed:?}"));

@@ -25,6 +25,8 @@ pub enum Event {
     Sent(usize, Range<u64>, u64),
     /// The guest relies on these requests.
     Relied(Vec<usize>),
+    /// The disk has so many sectors, and the guest relies on that.
+    Grown(u64),
 }
 
 /// A change of the file.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -16,6 +18,8 @@ use crate::{MOST, qcow2};
 const QUEUES: usize = 2;
 /// Requests that each guest sends.
 const REQUESTS: usize = 250;
+/// The disk becomes longer after about so many.
+const GROWS_AFTER: usize = 30;
 /// Ends a test that would hang.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
@@ -34,6 +38,8 @@ pub struct Writer {
     /// Sectors of a cluster.
     cluster: u64,
     write_through: bool,
+    /// What makes the disk longer, meanwhile.
+    growing: Option<JoinHandle<u64>>,
 }
 
 impl Writer {
@@ -52,23 +58,49 @@ impl Writer {
             sectors,
             cluster: cluster / SECTOR as u64,
             write_through: false,
+            growing: None,
         }
     }
 
-    /// Sends requests at random, and waits for all answers.
-    pub fn play(&mut self, seed: u64, write_through: bool) {
+    /// Sends requests at random, and waits for all answers. `grows`: the disk becomes longer
+    /// meanwhile.
+    pub fn play(&mut self, seed: u64, write_through: bool, grows: bool) {
         self.random = Rng::with_seed(seed);
         self.write_through = write_through;
         self.site.disk.set_write_through(write_through).unwrap();
         let (until, last) = (Instant::now() + WATCHDOG, self.next + REQUESTS);
-        while self.next < last || !self.changes.is_empty() || !self.flushes.is_empty() {
+        while self.next < last
+            || !self.changes.is_empty()
+            || !self.flushes.is_empty()
+            || self.growing.is_some()
+        {
             assert!(Instant::now() < until, "requests are answered");
             if self.next < last && self.changes.len() < 6 {
                 self.send();
+                if grows && self.growing.is_none() && self.random.usize(..GROWS_AFTER) == 0 {
+                    self.grow();
+                }
+            }
+            if self.growing.as_ref().is_some_and(JoinHandle::is_finished) {
+                self.grown();
             }
             self.site.worker.run_once(Instant::now());
             self.collect();
         }
+    }
+
+    /// Makes the disk longer, beside the requests.
+    fn grow(&mut self) {
+        let image = Arc::clone(self.site.disk.image());
+        let bytes = (self.sectors + 1 + self.random.u64(..self.sectors / 2)) * SECTOR as u64;
+        self.growing = Some(std::thread::spawn(move || image.resize(Some(bytes)).unwrap()));
+    }
+
+    /// The guest sees that the disk is longer.
+    fn grown(&mut self) {
+        let Some(growing) = self.growing.take() else { return };
+        self.sectors = growing.join().unwrap() / SECTOR as u64;
+        self.recorder.note(Event::Grown(self.sectors));
     }
 
     /// A range of the disk: whole clusters now and then.
