@@ -22,6 +22,17 @@ const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virti
 /// Where programs are looked for besides `PATH`, which lacks `sbin` for many users.
 const SBIN: [&str; 2] = ["/usr/sbin", "/sbin"];
 
+/// What a guest has besides that of every guest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras<'a> {
+    /// Programs of the host, by their names.
+    pub programs: &'a [&'a str],
+    /// Programs that are where they are on the host.
+    pub at_their_paths: &'a [&'a Path],
+    /// Modules of the kernel that are loaded.
+    pub modules: &'a [&'a str],
+}
+
 /// A kernel and an initramfs, ready to boot.
 #[derive(Clone, Debug)]
 pub struct Image {
@@ -38,7 +49,15 @@ impl Image {
     /// # Errors
     /// When something that it is made of is missing, or the cache cannot be written.
     pub fn prepare(cache: &Path) -> Result<Image, GuestError> {
-        Image::make(cache, "initramfs", &PROGRAMS)
+        Image::make(cache, "initramfs", &Extras::default())
+    }
+
+    /// The same with more in it, as the initramfs `name` of its own.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_with(cache: &Path, name: &str, extras: &Extras) -> Result<Image, GuestError> {
+        Image::make(cache, name, extras)
     }
 
     /// The same with the program fio, which takes many libraries along.
@@ -49,8 +68,7 @@ impl Image {
         if find(FIO).is_err() {
             return Err(GuestError::Missing { what: FIO.into(), part: "disks" });
         }
-        let programs: Vec<&str> = PROGRAMS.into_iter().chain([FIO]).collect();
-        Image::make(cache, "initramfs-fio", &programs)
+        Image::make(cache, "initramfs-fio", &Extras { programs: &[FIO], ..Extras::default() })
     }
 
     /// An archive of the program fio and its libraries, to be unpacked before the initramfs of
@@ -74,8 +92,8 @@ impl Image {
         Ok(path)
     }
 
-    /// Makes the initramfs `name` with these programs.
-    fn make(cache: &Path, name: &str, programs: &[&str]) -> Result<Image, GuestError> {
+    /// Makes the initramfs `name`.
+    fn make(cache: &Path, name: &str, extras: &Extras) -> Result<Image, GuestError> {
         let _one = locked(&PREPARES);
         let root = cache.join("kernel");
         let version =
@@ -85,7 +103,7 @@ impl Image {
             })?;
         let version = version.trim();
         let kernel = root.join(format!("boot/vmlinuz-{version}"));
-        let tree = Tree::of(&root, version, programs)?;
+        let tree = Tree::of(&root, version, extras)?;
 
         let initramfs = cache.join(format!("{name}.cpio"));
         write_unless_fresh(&initramfs, &tree.fingerprint()?, || tree.archive())?;
@@ -127,11 +145,12 @@ struct Tree {
 }
 
 impl Tree {
-    fn of(root: &Path, version: &str, programs: &[&str]) -> Result<Tree, GuestError> {
+    fn of(root: &Path, version: &str, extras: &Extras) -> Result<Tree, GuestError> {
         let mut tree = Tree::default();
         tree.files.insert("bin/busybox".into(), find("busybox")?);
-        programs.iter().try_for_each(|program| tree.add(program))?;
-        for module in MODULES {
+        PROGRAMS.iter().chain(extras.programs).try_for_each(|program| tree.add(program))?;
+        extras.at_their_paths.iter().try_for_each(|path| tree.add_at(path, path))?;
+        for module in MODULES.iter().chain(extras.modules) {
             for path in insertion_order(root, version, module)? {
                 let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 if !tree.order.contains(&name) {
@@ -145,11 +164,16 @@ impl Tree {
 
     /// Adds a program of the host, and the libraries that it is linked to.
     fn add(&mut self, program: &str) -> Result<(), GuestError> {
-        let path = find(program)?;
-        for library in libraries(&path)? {
+        self.add_at(&find(program)?, &Path::new("bin").join(program))
+    }
+
+    /// Adds a program at a path in the guest, and the libraries that it is linked to.
+    fn add_at(&mut self, program: &Path, path: &Path) -> Result<(), GuestError> {
+        for library in libraries(program)? {
             self.files.insert(library.trim_start_matches('/').into(), library.into());
         }
-        self.files.insert(format!("bin/{program}"), path);
+        let path = path.to_string_lossy();
+        self.files.insert(path.trim_start_matches('/').into(), program.to_owned());
         Ok(())
     }
 

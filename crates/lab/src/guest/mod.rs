@@ -24,7 +24,7 @@ pub use agent::{Job, Output};
 pub use boot_disk::{Firmware, make_boot_disk};
 pub use deadline::Deadline;
 pub use frame::Mac;
-pub use image::Image;
+pub use image::{Extras, Image};
 pub use machine::{DiskLink, Guest, Link, Nic, Spec};
 pub use namespace::Namespace;
 pub use process::ChildProcess;

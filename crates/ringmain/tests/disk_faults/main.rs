@@ -5,7 +5,9 @@
 //! Each test has mounts of its own, so it needs root. What the system does not have is said.
 
 mod front;
+mod mapper;
 mod site;
+mod stock_guest;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
