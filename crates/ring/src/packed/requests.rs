@@ -42,6 +42,33 @@ struct Entry {
     id: u16,
 }
 
+/// All entries, and the list of those that no request has.
+#[derive(Debug)]
+struct EntryList {
+    entries: Box<[Entry]>,
+    /// The first free entry.
+    free: u16,
+}
+
+/// Requests that were completed since the last publication.
+#[derive(Debug)]
+struct UsedBatch {
+    /// Where the next used descriptor goes, and where the first one of the batch went.
+    used: Place,
+    published: Place,
+    /// The first used descriptor, which is written last: its second half.
+    first_word: u64,
+    /// The first and the last entry of each request.
+    completed: Vec<(u16, u16)>,
+}
+
+/// The descriptors and entries of the request that is being taken.
+#[derive(Debug)]
+struct Taken {
+    descs: Vec<Desc>,
+    entries: Vec<u16>,
+}
+
 /// The device side of a packed virtqueue of requests.
 #[derive(Debug)]
 pub struct PackedRequests {
@@ -51,25 +78,14 @@ pub struct PackedRequests {
     hint: usize,
     /// The next descriptor to take.
     next: Place,
-    /// Where the next used descriptor goes, and where the first one since the last publication went.
-    used: Place,
-    published: Place,
-    /// The first used descriptor since the last publication, which is written last: its second half.
-    first_word: u64,
+    batch: UsedBatch,
     /// Descriptors that the driver has not got back.
     outstanding: u16,
-    entries: Box<[Entry]>,
-    /// The first free entry.
-    free: u16,
+    list: EntryList,
     in_flight: usize,
     /// Requests that a back-end before this one had in flight, to be taken first.
     again: VecDeque<u16>,
-    /// First entries of the requests that were completed since the last publication, with their
-    /// last entries.
-    completed: Vec<(u16, u16)>,
-    /// The descriptors and entries of the request that is being taken.
-    descs: Vec<Desc>,
-    taking: Vec<u16>,
+    taken: Taken,
     record: Option<RingRecord>,
     /// Number of the next request, for the record.
     counter: u64,
@@ -98,23 +114,23 @@ impl RequestRing for PackedRequests {
         }
         let areas = Areas::find(&memory, config)?;
         let entry = |i| Entry { next: i + 1, ..Entry::default() };
+        let list = EntryList { entries: (0..size).map(entry).collect(), free: 0 };
+        let count = usize::from(size);
+        let completed = Vec::with_capacity(count);
+        let batch = UsedBatch { used: told, published: told, first_word: 0, completed };
+        let taken = Taken { descs: Vec::with_capacity(count), entries: Vec::with_capacity(count) };
         let mut ring = PackedRequests {
             memory,
             areas,
             config: *config,
             hint: 0,
             next: told,
-            used: told,
-            published: told,
-            first_word: 0,
+            batch,
             outstanding: 0,
-            entries: (0..size).map(entry).collect(),
-            free: 0,
+            list,
             in_flight: 0,
             again: VecDeque::new(),
-            completed: Vec::with_capacity(usize::from(size)),
-            descs: Vec::with_capacity(usize::from(size)),
-            taking: Vec::with_capacity(usize::from(size)),
+            taken,
             record,
             counter: 1,
             log: None,
@@ -134,7 +150,7 @@ impl RequestRing for PackedRequests {
         self.log = addr.map(|addr| PackedLog::new(&self.config, addr));
         if let Some(log) = self.log.as_ref().filter(|_| !was_logged) {
             // Those of requests that are taken again were written at the start.
-            log.written(&self.memory, self.used, self.outstanding);
+            log.written(&self.memory, self.batch.used, self.outstanding);
         }
     }
 
@@ -161,44 +177,44 @@ impl RequestRing for PackedRequests {
     }
 
     fn complete(&mut self, token: u16, len: u32) {
-        let entry = self.entries.get_mut(usize::from(token)).filter(|entry| entry.count > 0);
+        let entry = self.list.entries.get_mut(usize::from(token)).filter(|entry| entry.count > 0);
         let Some(entry) = entry else { return };
         let Entry { last, count, id, .. } = *entry;
         entry.count = 0;
         self.in_flight -= 1;
-        let word = used_word(len, id, self.used.wrap);
-        match self.completed.is_empty() {
-            true => self.first_word = word,
-            false => self.areas.store_word(self.used.index, word),
+        let word = used_word(len, id, self.batch.used.wrap);
+        match self.batch.completed.is_empty() {
+            true => self.batch.first_word = word,
+            false => self.areas.store_word(self.batch.used.index, word),
         }
         // For those who look for the position of the ring in its descriptors.
         for i in 1..count {
-            let place = self.used.forward(i, self.config.size);
+            let place = self.batch.used.forward(i, self.config.size);
             let flags = self.areas.flags(place.index).load(Ordering::Relaxed);
             self.areas.store_flags(place.index, marked_used(flags, place.wrap));
         }
-        self.used = self.used.forward(count, self.config.size);
-        self.completed.push((token, last));
+        self.batch.used = self.batch.used.forward(count, self.config.size);
+        self.batch.completed.push((token, last));
     }
 
     fn publish(&mut self) -> Option<bool> {
-        if self.completed.is_empty() {
+        if self.batch.completed.is_empty() {
             return None;
         }
-        for &(first, last) in &self.completed {
+        for &(first, last) in &self.batch.completed {
             if let Some(record) = &self.record {
-                record.free_entries(first, last, self.free);
+                record.free_entries(first, last, self.list.free);
             }
-            self.entries[usize::from(last)].next = self.free;
-            self.free = first;
+            self.list.entries[usize::from(last)].next = self.list.free;
+            self.list.free = first;
         }
-        let (old, new, size) = (self.published, self.used, self.config.size);
+        let (old, new, size) = (self.batch.published, self.batch.used, self.config.size);
         let count = distance(old, new, size);
         if let Some(record) = &self.record {
             record.set_positions(old, new);
         }
         let wanted = notify::publish_packed(
-            || self.areas.store_word(old.index, self.first_word),
+            || self.areas.store_word(old.index, self.batch.first_word),
             self.areas.driver_event(),
             new,
             count,
@@ -206,16 +222,16 @@ impl RequestRing for PackedRequests {
             self.config.event_idx,
         );
         if let Some(record) = &self.record {
-            self.completed.iter().for_each(|(first, _)| record.end_entry(*first));
-            record.commit_free(self.free);
+            self.batch.completed.iter().for_each(|(first, _)| record.end_entry(*first));
+            record.commit_free(self.list.free);
             record.set_positions(new, new);
         }
         if let Some(log) = &self.log {
             log.written(&self.memory, old, count);
         }
-        self.published = new;
+        self.batch.published = new;
         self.outstanding -= count;
-        self.completed.clear();
+        self.batch.completed.clear();
         Some(wanted)
     }
 
@@ -261,10 +277,10 @@ impl PackedRequests {
     fn take_again(&mut self, first: u16, chain: &mut IoChain) -> Result<u16, Violation> {
         let record = self.record.clone().ok_or(Violation::InFlightRecord)?;
         let mut at = first;
-        for _ in 0..self.entries[usize::from(first)].count {
+        for _ in 0..self.list.entries[usize::from(first)].count {
             let desc = record.desc(at).ok_or(Violation::InFlightRecord)?;
             self.add(&desc, chain)?;
-            at = self.entries[usize::from(at)].next;
+            at = self.list.entries[usize::from(at)].next;
         }
         self.again.pop_front();
         self.in_flight += 1;
@@ -276,24 +292,25 @@ impl PackedRequests {
             return Ok(None);
         }
         self.copy_descs()?;
-        for i in 0..self.descs.len() {
-            let desc = self.descs[i];
+        for i in 0..self.taken.descs.len() {
+            let desc = self.taken.descs[i];
             self.add(&desc, chain)?;
         }
-        self.taking.clear();
-        let mut at = self.free;
-        for _ in 0..self.descs.len() {
-            self.taking.push(at);
-            at = self.entries[usize::from(at)].next;
+        self.taken.entries.clear();
+        let mut at = self.list.free;
+        for _ in 0..self.taken.descs.len() {
+            self.taken.entries.push(at);
+            at = self.list.entries[usize::from(at)].next;
         }
-        let (first, last) = (self.taking[0], self.taking[self.taking.len() - 1]);
-        let count = self.taking.len() as u16;
-        let id = self.descs.last().map_or(0, |desc| desc.id);
-        let entry = &mut self.entries[usize::from(first)];
+        let (first, last) =
+            (self.taken.entries[0], self.taken.entries[self.taken.entries.len() - 1]);
+        let count = self.taken.entries.len() as u16;
+        let id = self.taken.descs.last().map_or(0, |desc| desc.id);
+        let entry = &mut self.list.entries[usize::from(first)];
         (entry.last, entry.count, entry.id) = (last, count, id);
-        self.free = at;
+        self.list.free = at;
         if let Some(record) = &self.record {
-            record.begin_entries(&self.taking, &self.descs, self.counter, at);
+            record.begin_entries(&self.taken.entries, &self.taken.descs, self.counter, at);
             self.counter = self.counter.wrapping_add(1);
         }
         self.next = self.next.forward(count, self.config.size);
@@ -305,7 +322,7 @@ impl PackedRequests {
     /// Copies the descriptors of the request at `next`, the first of which is available. Of those
     /// that the driver has not got back, none is among them: there are as many free entries.
     fn copy_descs(&mut self) -> Result<(), Violation> {
-        self.descs.clear();
+        self.taken.descs.clear();
         let bound = u32::from(self.config.size).min(MAX_CHAIN) as u16;
         for i in 0..bound {
             if i >= self.config.size - self.outstanding {
@@ -316,7 +333,7 @@ impl PackedRequests {
             if flags & (DESC_AVAIL | DESC_USED) != available_flags(place.wrap) {
                 return Err(Violation::ChainTorn);
             }
-            self.descs.push(self.areas.desc(place.index, flags));
+            self.taken.descs.push(self.areas.desc(place.index, flags));
             if flags & DESC_NEXT == 0 {
                 return Ok(());
             }

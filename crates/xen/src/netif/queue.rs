@@ -90,6 +90,25 @@ struct InFlight {
     frame: bool,
 }
 
+/// What is read from the Tx ring.
+#[derive(Default)]
+struct Fetched {
+    /// The offloads of each frame that was fetched last, or the reason to drop it.
+    metas: Vec<Result<Meta, DropReason>>,
+    /// The packet that is being read.
+    pieces: Vec<Piece>,
+    answers: Vec<TxSlot>,
+}
+
+/// Pages of the frontend that stay mapped, as a queue uses them.
+struct Mapping {
+    pages: Option<Arc<MappedPages>>,
+    /// The pages at the beginning of the burst that is being put.
+    rx: Option<Arc<Pages>>,
+    /// Look-ups: Tx, Rx.
+    seen: [LookupHint; 2],
+}
+
 /// A queue.
 pub struct Queue {
     tx: BackRing<3>,
@@ -101,21 +120,13 @@ pub struct Queue {
     accepts: Accepts,
     /// Packets taken and not answered, oldest first.
     in_flight: VecDeque<InFlight>,
-    /// The offloads of each frame that was fetched last, or the reason to drop it.
-    metas: Vec<Result<Meta, DropReason>>,
-    /// The packet that is being read.
-    pieces: Vec<Piece>,
-    answers: Vec<TxSlot>,
+    fetched: Fetched,
     /// The time until which nothing is fetched, because the vif is paused.
     paused_until: Option<Instant>,
     /// Slots needed by the last frame that found no room.
     slots_needed: u32,
     view: View,
-    mapped_pages: Option<Arc<MappedPages>>,
-    /// The mapped pages at the beginning of the burst that is being put.
-    rx_pages: Option<Arc<Pages>>,
-    /// Look-ups of mapped pages: Tx, Rx.
-    seen: [LookupHint; 2],
+    mapping: Mapping,
     /// Frames that the frontend is to copy itself, if it does that.
     passed_grants: Option<PassedGrants>,
 }
@@ -153,15 +164,11 @@ impl Queue {
             stats: parts.stats,
             accepts,
             in_flight: VecDeque::with_capacity(BackRing::<3>::SIZE as usize),
-            metas: Vec::new(),
-            pieces: Vec::new(),
-            answers: Vec::new(),
+            fetched: Fetched::default(),
             paused_until: None,
             slots_needed: 1,
             view: View::default(),
-            mapped_pages: parts.mapped_pages,
-            rx_pages: None,
-            seen: [LookupHint::default(); 2],
+            mapping: Mapping { pages: parts.mapped_pages, rx: None, seen: Default::default() },
             passed_grants,
         };
         if parts.resumed {
@@ -179,12 +186,12 @@ impl QueuePair for Queue {
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         burst.take_granted(|gather, chains, room| self.take(gather, chains, room))?;
         self.pass_over();
-        if self.metas.is_empty() {
+        if self.fetched.metas.is_empty() {
             // The worker publishes only for frames.
             self.flush()?;
             return Ok(());
         }
-        let metas = &self.metas;
+        let metas = &self.fetched.metas;
         let judge = |i: usize, head: &mut Head, headers: &Headers, len| match metas.get(i) {
             Some(Ok(meta)) => {
                 slots::offload(*meta, head, headers, len).map_err(|_| DropReason::BadOffload)
@@ -219,7 +226,7 @@ impl QueuePair for Queue {
     }
 
     fn prepare(&mut self, n: usize) -> Result<(), QueueError> {
-        self.rx_pages = self.mapped();
+        self.mapping.rx = self.mapped();
         self.rx.ready(n as u32)?;
         Ok(())
     }

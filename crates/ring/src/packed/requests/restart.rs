@@ -33,7 +33,7 @@ impl PackedRequests {
             false if published => new,
             false => old,
         };
-        (self.used, self.published, self.next) = (found, found, found);
+        (self.batch.used, self.batch.published, self.next) = (found, found, found);
         self.restore(&record, &state.free, &state.in_flight)?;
         record.set_positions(found, found);
         Ok(match self.next == told {
@@ -57,22 +57,22 @@ impl PackedRequests {
             list.iter().zip(next).for_each(|(at, next)| entries[usize::from(*at)].next = next);
             list.first().copied().unwrap_or(end)
         };
-        self.free = link(&mut self.entries, free, size);
+        self.list.free = link(&mut self.list.entries, free, size);
         for recorded in in_flight {
-            let first = link(&mut self.entries, &recorded.entries, size);
+            let first = link(&mut self.list.entries, &recorded.entries, size);
             let last = recorded.entries.last().copied().unwrap_or(first);
             let id = record.desc(last).ok_or(Violation::InFlightRecord)?.id;
-            let entry = &mut self.entries[usize::from(first)];
+            let entry = &mut self.list.entries[usize::from(first)];
             (entry.last, entry.count, entry.id) = (last, recorded.entries.len() as u16, id);
             self.counter = self.counter.max(recorded.counter.wrapping_add(1));
             self.outstanding += entry.count;
             self.again.push_back(first);
         }
-        self.next = self.used.forward(self.outstanding, size);
+        self.next = self.batch.used.forward(self.outstanding, size);
         // Used descriptors of a batch that was not published are not to be found behind those of
         // the next one.
         for i in 0..self.outstanding {
-            let place = self.used.forward(i, size);
+            let place = self.batch.used.forward(i, size);
             let flags = self.areas.flags(place.index).load(Ordering::Relaxed);
             self.areas.store_flags(place.index, marked_available(flags, place.wrap));
         }

@@ -10,8 +10,8 @@ use crate::netif::passed_grants::PassedGrants;
 
 impl Coalescing for Queue {
     fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
-        if self.mapped_pages.is_some() {
-            self.rx_pages = None;
+        if self.mapping.pages.is_some() {
+            self.mapping.rx = None;
             self.tally();
         }
         let (tx, rx) = (self.tx.publish(), self.rx.publish());

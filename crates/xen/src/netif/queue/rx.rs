@@ -143,7 +143,7 @@ impl Queue {
         let (rx, domain, count) = (&mut self.rx, self.vif.domain, slots.count());
         let Some(passed_grants) = &mut self.passed_grants else { return };
         let reference = GrantRef(slots::rx_reference(rx.request(0)));
-        let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
+        let (pages, [_, seen]) = (self.mapping.rx.as_deref(), &mut self.mapping.seen);
         let page = pages.and_then(|pages| pages.find(reference, true, seen));
         let at = Granted { domain, reference, offset: 0 };
         grant_copies.bytes(head, Target { at, len: head.len().min(PAGE) as u16, page });
@@ -165,7 +165,7 @@ impl Queue {
         grant_copies: &mut GrantCopyBatch,
     ) {
         let (rx, domain) = (&mut self.rx, self.vif.domain);
-        let (pages, [_, seen]) = (self.rx_pages.as_deref(), &mut self.seen);
+        let (pages, [_, seen]) = (self.mapping.rx.as_deref(), &mut self.mapping.seen);
         let slots = layout.slots();
         let mut n = 0;
         let mut next = || {

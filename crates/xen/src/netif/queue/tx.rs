@@ -28,14 +28,19 @@ impl Queue {
         loop {
             let ready = self.tx.ready(1)?;
             let read = |n| self.tx.request(n);
-            match slots::next_packet(ready, read, &mut self.pieces, &mut self.answers) {
+            match slots::next_packet(
+                ready,
+                read,
+                &mut self.fetched.pieces,
+                &mut self.fetched.answers,
+            ) {
                 Ok(packet) if ready > 0 && slots::is_answered(read(0)) => {
                     self.tx.take(packet.slots)
                 }
                 // A violation is found again when this packet is fetched.
                 _ => break,
             }
-            self.answers.iter().for_each(|answer| self.tx.respond(*answer));
+            self.fetched.answers.iter().for_each(|answer| self.tx.respond(*answer));
         }
         while self.rx.ready(1)? > 0 && !self.names_page(slots::rx_reference(self.rx.request(0))) {
             let [number, _] = self.rx.request(0);
@@ -64,7 +69,7 @@ impl Queue {
         chains: &mut Vec<Chain>,
         room: usize,
     ) -> Result<(), QueueError> {
-        self.metas.clear();
+        self.fetched.metas.clear();
         self.paused_until = None;
         if self.vif.features.extensions.ranges {
             gather.allow_passing();
@@ -83,8 +88,8 @@ impl Queue {
             let packet = match slots::next_packet(
                 ready,
                 |n| tx.request(n),
-                &mut self.pieces,
-                &mut self.answers,
+                &mut self.fetched.pieces,
+                &mut self.fetched.answers,
             ) {
                 Ok(packet) => packet,
                 // Valid packets first: the next fetch begins with the violation.
@@ -95,9 +100,9 @@ impl Queue {
             if let Some(meta) = frame {
                 let Some(chain) = self.gather(gather, pages.as_ref(), meta.is_ok()) else { break };
                 chains.push(chain);
-                self.metas.push(meta);
+                self.fetched.metas.push(meta);
             }
-            for (n, answer) in (0..).zip(&self.answers) {
+            for (n, answer) in (0..).zip(&self.fetched.answers) {
                 self.tx.note(n, *answer);
             }
             self.tx.take(packet.slots);
@@ -116,7 +121,7 @@ impl Queue {
             What::Overflown => Some(Err(DropReason::Oversized)),
             What::Group { join, group } => {
                 if !self.vif.groups.set(group, join) {
-                    slots::refuse(&mut self.answers);
+                    slots::refuse(&mut self.fetched.answers);
                 }
                 None
             }
@@ -137,24 +142,24 @@ impl Queue {
             let reference = GrantRef(piece.reference);
             (Granted { domain, reference, offset: piece.offset }, piece.len)
         };
-        let pieces = if wanted { self.pieces.as_slice() } else { &[] };
+        let pieces = if wanted { self.fetched.pieces.as_slice() } else { &[] };
         let (engine, pieces) = (&self.vif.engine, pieces.iter().map(granted));
         match pages {
             None => gather.push_granted(engine, pieces),
-            Some(pages) => gather.push_mapped(engine, pages, &mut self.seen[0], pieces),
+            Some(pages) => gather.push_mapped(engine, pages, &mut self.mapping.seen[0], pieces),
         }
     }
 
     /// The pages that stay mapped, for a burst.
     #[inline]
     pub(super) fn mapped(&self) -> Option<Arc<Pages>> {
-        self.mapped_pages.as_ref().and_then(|mapped_pages| mapped_pages.take())
+        self.mapping.pages.as_ref().and_then(|mapped_pages| mapped_pages.take())
     }
 
     /// Counts the look-ups of finished bursts.
     #[inline]
     pub(super) fn tally(&mut self) {
-        for seen in &mut self.seen {
+        for seen in &mut self.mapping.seen {
             self.stats.hits.add(std::mem::take(&mut seen.hits));
             self.stats.misses.add(std::mem::take(&mut seen.misses));
         }
