@@ -39,6 +39,7 @@ use vhost_user_driver::DriverError;
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
 pub use gaps::GapDistribution;
 pub(crate) use gaps::Gaps;
+pub use packet::mac;
 pub use report::{Direction, Latency, Report, Shares};
 
 use crate::cpu::{self, Snapshot};

@@ -14,28 +14,35 @@ pub struct Case {
     pub warm: u32,
     /// Turns that are counted.
     pub counted: u32,
-    /// The restriction of both ports, which holds back no frame.
-    pub restriction: Restriction,
+    /// What is set for both ports. Nothing of it holds back a frame.
+    pub setting: Setting,
 }
 
-/// The restriction of ports.
+/// A setting of ports that costs instructions for each frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Restriction {
+pub enum Setting {
     /// Nothing.
     None,
+    /// A rate of bytes that a port sends.
+    Rate,
     /// Rates of bytes and of frames in both directions.
     Rates,
     /// A list of addresses: the source guard.
     Addresses,
+    /// The source guard's two parts: a MAC address that the port is locked to, and a list of
+    /// addresses.
+    Guard,
+    /// A capture of whole frames, whose reader loses none.
+    Capture,
 }
 
 impl Case {
     const fn new(name: &'static str, title: &'static str, options: &'static str) -> Self {
-        Case { name, title, options, warm: 256, counted: 256, restriction: Restriction::None }
+        Case { name, title, options, warm: 256, counted: 256, setting: Setting::None }
     }
 
-    const fn restricted(self, restriction: Restriction) -> Self {
-        Case { restriction, ..self }
+    const fn with(self, setting: Setting) -> Self {
+        Case { setting, ..self }
     }
 
     const fn rounds(self, counted: u32) -> Self {
@@ -53,10 +60,11 @@ pub const CASES: &[Case] = &[
     Case::new("64-flows", "64 B, 4096 flows", "--size 64 --burst 64 --flows 4096"),
     Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),
     Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),
-    Case::new("64-rates", "64 B, rate limits", "--size 64 --burst 64")
-        .restricted(Restriction::Rates),
-    Case::new("64-addresses", "64 B, source guard", "--size 64 --burst 64")
-        .restricted(Restriction::Addresses),
+    Case::new("64-rate", "64 B, one rate limit", "--size 64 --burst 64").with(Setting::Rate),
+    Case::new("64-rates", "64 B, four rate limits", "--size 64 --burst 64").with(Setting::Rates),
+    Case::new("64-addresses", "64 B, addresses", "--size 64 --burst 64").with(Setting::Addresses),
+    Case::new("64-guard", "64 B, source guard", "--size 64 --burst 64").with(Setting::Guard),
+    Case::new("64-capture", "64 B, capture", "--size 64 --burst 64").with(Setting::Capture),
     Case::new("1514", "1514 B", "--size 1514 --burst 64"),
     Case::new(
         "64k",

@@ -100,6 +100,17 @@ pub enum InstructionsError {
         /// Frames not received.
         left: u64,
     },
+    /// A capture lacked frames.
+    #[error("a capture has {read} of the {frames} frames of a round of the worker")]
+    Captured {
+        /// Frames that were read.
+        read: u64,
+        /// Frames that passed.
+        frames: u64,
+    },
+    /// There was no capture.
+    #[error(transparent)]
+    Capture(#[from] network::capture::CaptureError),
     /// The guests.
     #[error(transparent)]
     Load(#[from] load::Error),

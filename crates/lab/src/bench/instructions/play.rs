@@ -5,12 +5,13 @@
 //! sees is made. So each run executes the same instructions.
 
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use frame::Prefix;
+use frame::{Mac, Prefix};
+use network::capture::{Capture, CaptureSpec};
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
 use network::restrictions::{Restrictions, RestrictionsTemplate};
@@ -18,12 +19,12 @@ use network::token_bucket::{Rate, Unit};
 use ring::driver::DriverRing;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
-use switch::{PortRule, SourceGuard};
+use switch::{PortId, PortRule, SourceGuard};
 use vhost_user::net::{Port, PortConfig};
 use vhost_user::transport::server::Mode;
 
 use super::InstructionsError as Error;
-use super::case::{Case, Restriction};
+use super::case::{Case, Setting};
 use crate::load::{self, Args, Clock, Endpoint};
 
 /// Time of a round by the worker's clock, without its frames.
@@ -61,17 +62,27 @@ pub fn play(case: &Case) -> Result<u64, Error> {
     let fabric = Arc::new(fabric);
     let mut worker = workers.into_iter().next().ok_or(Error::Stuck { sent: 0, left: 0 })?;
     let devices = worker.run_while(|| {
-        let config = |socket| PortConfig {
-            restrictions: restrictions(case.restriction),
+        let config = |socket: &Path, number| PortConfig {
+            restrictions: restrictions(case.setting),
+            rule: rule(case.setting, number),
             ..config(socket, args.queues)
         };
-        let start = |socket| Port::start(Arc::clone(&fabric), config(socket));
-        sockets.iter().map(|socket| start(socket)).collect::<Result<Vec<_>, _>>()
+        let start = |(socket, number): (&PathBuf, u16)| {
+            Port::start(Arc::clone(&fabric), config(socket, number))
+        };
+        sockets.iter().zip(0..).map(start).collect::<Result<Vec<_>, _>>()
     })?;
-    let outcome = match args.packed {
-        true => traffic::<PackedDriver>(case, &args, &mut worker, began),
-        false => traffic::<SplitDriver>(case, &args, &mut worker, began),
-    };
+    let ports = devices.iter().map(Port::port).collect();
+    let capture = worker.run_while(|| capture(case.setting, &fabric, ports));
+    let outcome = capture.and_then(|mut capture| {
+        let counted = match args.packed {
+            true => traffic::<PackedDriver>(case, &args, &mut worker, capture.as_mut(), began),
+            false => traffic::<SplitDriver>(case, &args, &mut worker, capture.as_mut(), began),
+        };
+        // Captures, too, can be ended only while the worker runs.
+        worker.run_while(|| drop(capture));
+        counted
+    });
     // With or without an error: ports can be removed only while the worker runs.
     worker.run_while(|| drop(devices));
     outcome
@@ -98,18 +109,19 @@ pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
 
 /// Restrictions that hold nothing back: a terabit and a thousand million frames per second, and all
 /// addresses that the generator uses (10.76.0.0/16).
-fn restrictions(restriction: Restriction) -> Restrictions {
+fn restrictions(setting: Setting) -> Restrictions {
     const RATES: [(Unit, Rate); 2] = [
         (Unit::Bytes, Rate { per_second: 125_000_000_000, burst: 1 << 30 }),
         (Unit::Items, Rate { per_second: 1_000_000_000, burst: 10_000_000 }),
     ];
     let mut template = RestrictionsTemplate::default();
-    match restriction {
-        Restriction::None => {}
-        Restriction::Rates => {
+    match setting {
+        Setting::None | Setting::Capture => {}
+        Setting::Rate => template.transmit = RATES[..1].to_vec(),
+        Setting::Rates => {
             (template.transmit, template.receive) = (RATES.to_vec(), RATES.to_vec());
         }
-        Restriction::Addresses => {
+        Setting::Addresses | Setting::Guard => {
             let addresses = Prefix::new(IpAddr::from([10, 76, 0, 0]), 16);
             template.guard = Some(Arc::new(SourceGuard::new(addresses.into_iter().collect())));
         }
@@ -117,10 +129,30 @@ fn restrictions(restriction: Restriction) -> Restrictions {
     template.instantiate()
 }
 
+/// The rule of the port of the generator's guest `number`.
+fn rule(setting: Setting, number: u16) -> PortRule {
+    let mac = (setting == Setting::Guard).then(|| Mac(load::mac(number)));
+    PortRule { mac, ..PortRule::default() }
+}
+
+/// The capture of these ports, if the setting is one.
+fn capture(
+    setting: Setting,
+    fabric: &Arc<Fabric>,
+    ports: Vec<PortId>,
+) -> Result<Option<Capture>, Error> {
+    if setting != Setting::Capture {
+        return Ok(None);
+    }
+    let spec = CaptureSpec { ports, snaplen: u32::MAX, filter: None };
+    Ok(Some(fabric.capture(&spec)?))
+}
+
 fn traffic<R: DriverRing>(
     case: &Case,
     args: &Args,
     worker: &mut ManualWorker,
+    capture: Option<&mut Capture>,
     began: Instant,
 ) -> Result<u64, Error> {
     let clock = Clock::start();
@@ -133,7 +165,9 @@ fn traffic<R: DriverRing>(
     // polled would share the worker with the sender, and a burst on each of two queues is more than
     // one round's share.
     worker.run_once(now - IDLE);
-    let mut stage = Stage { guests, clock, now, sleeps: args.interrupts };
+    let mut stage = Stage { guests, clock, now, sleeps: args.interrupts, capture };
+    // The guests have announced themselves.
+    stage.read_capture();
     for _ in 0..case.warm {
         stage.exchange(|now| worker.run_once(now))?;
     }
@@ -144,15 +178,16 @@ fn traffic<R: DriverRing>(
     Ok(frames)
 }
 
-/// The guests, and the time by the worker's clock.
-struct Stage<R> {
+/// The guests, the reader of a capture, and the time by the worker's clock.
+struct Stage<'a, R> {
     guests: Vec<Endpoint<R>>,
     clock: Clock,
     now: Instant,
     sleeps: bool,
+    capture: Option<&'a mut Capture>,
 }
 
-impl<R: DriverRing> Stage<R> {
+impl<R: DriverRing> Stage<'_, R> {
     /// All senders send a burst, the worker makes a round, and all receivers take the frames that
     /// came. Returns how many were sent.
     fn exchange(&mut self, round: impl FnOnce(Instant) -> bool) -> Result<u64, Error> {
@@ -182,6 +217,19 @@ impl<R: DriverRing> Stage<R> {
         if sent == 0 || left > 0 {
             return Err(Error::Stuck { sent, left });
         }
-        Ok(sent as u64)
+        let sent = sent as u64;
+        // Each frame was seen where it was sent and where it was received.
+        match self.read_capture() {
+            Some(read) if read != 2 * sent => Err(Error::Captured { read, frames: 2 * sent }),
+            _ => Ok(sent),
+        }
+    }
+
+    /// Empties the rings of the capture, so that the next round has room in them. Returns how many
+    /// frames were there, if there is a capture.
+    fn read_capture(&mut self) -> Option<u64> {
+        let capture = self.capture.as_mut()?;
+        let portions = std::iter::from_fn(|| Some(capture.read(|_| ())).filter(|read| *read > 0));
+        Some(portions.map(|read| read as u64).sum())
     }
 }
