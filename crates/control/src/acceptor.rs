@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{SocketFlags, accept_with};
+use sandbox::Role;
 
 /// Stack of a connection's thread, in bytes.
 const STACK: usize = 256 << 10;
@@ -23,6 +24,8 @@ pub(crate) trait Connections: Send + Sync + 'static {
     const SOCKET: &'static str;
     /// Names of the thread that accepts connections, and of those that serve them.
     const THREADS: [&'static str; 2];
+    /// The kinds of these threads, where they need less than control threads.
+    const ROLES: Option<[Role; 2]>;
     /// Most connections at a time.
     const MOST: usize;
 
@@ -53,7 +56,10 @@ impl Acceptor {
             served: Arc::new(connections),
             open: Vec::new(),
         };
-        let thread = Builder::new().name(C::THREADS[0].into()).spawn(move || work.run())?;
+        let thread = Builder::new().name(C::THREADS[0].into()).spawn(move || {
+            C::ROLES.into_iter().for_each(|[role, _]| sandbox::enter_thread(role));
+            work.run();
+        })?;
         Ok(Acceptor { stop, thread: Some(thread) })
     }
 }
@@ -119,6 +125,7 @@ impl<C: Connections> AcceptorWork<C> {
         let served = Arc::clone(&self.served);
         let Ok(own) = stream.try_clone() else { return };
         let thread = Builder::new().name(C::THREADS[1].into()).stack_size(STACK).spawn(move || {
+            C::ROLES.into_iter().for_each(|[_, role]| sandbox::enter_thread(role));
             served.serve(&mut stream);
             let _ = stream.shutdown(Shutdown::Both);
         });

@@ -5,6 +5,8 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use sandbox::Role;
+
 /// A thread that does something again and again, until this value is dropped.
 pub struct PeriodicTask {
     stop: Option<Sender<()>>,
@@ -12,17 +14,19 @@ pub struct PeriodicTask {
 }
 
 impl PeriodicTask {
-    /// Starts a thread of this name that calls `work` after each interval.
+    /// Starts a thread of this name, and of this kind if it needs less than control threads, that calls `work` after each interval.
     ///
     /// # Errors
     /// When there is no thread to be had.
     pub fn start(
         name: &str,
+        role: Option<Role>,
         interval: Duration,
         work: impl Fn() + Send + 'static,
     ) -> io::Result<PeriodicTask> {
         let (stop, stopped) = mpsc::channel();
         let thread = Builder::new().name(name.into()).spawn(move || {
+            role.into_iter().for_each(sandbox::enter_thread);
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
                 work();
             }

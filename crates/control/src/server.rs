@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::socket_peercred;
+use sandbox::Role;
 use serde_json::Value as Json;
 use unix_socket::Permissions;
 
@@ -89,6 +90,8 @@ struct Clients {
 impl Connections for Clients {
     const SOCKET: &'static str = "control";
     const THREADS: [&'static str; 2] = ["rm-control", "rm-control-peer"];
+    // Clients add ports of any kind.
+    const ROLES: Option<[Role; 2]> = None;
     const MOST: usize = MAX_CONNECTIONS;
 
     fn serve(&self, stream: &mut UnixStream) {

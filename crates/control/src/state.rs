@@ -117,11 +117,14 @@ impl DaemonState {
     pub fn start_tasks(self: &Arc<Self>) -> io::Result<Vec<PeriodicTask>> {
         let state = Arc::clone(self);
         let maintain = move || state.maintain();
-        let mut tasks = vec![PeriodicTask::start("rm-maintain", MAINTENANCE_INTERVAL, maintain)?];
+        // Starts ports that could not be started before.
+        let maintain = PeriodicTask::start("rm-maintain", None, MAINTENANCE_INTERVAL, maintain)?;
+        let mut tasks = vec![maintain];
         if self.config.balance && self.config.workers > 1 {
             let state = Arc::clone(self);
             let balance = move || state.balance();
-            tasks.push(PeriodicTask::start("rm-balance", balance::INTERVAL, balance)?);
+            let (role, interval) = (Some(sandbox::Role::Task), balance::INTERVAL);
+            tasks.push(PeriodicTask::start("rm-balance", role, interval, balance)?);
         }
         Ok(tasks)
     }

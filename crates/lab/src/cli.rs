@@ -22,12 +22,9 @@ pub enum Command {
     /// Start two guests under QEMU, on Xen or as processes, send between them with 1, 2 and 4
     /// queues, and make a report
     Demo(lab::demo::Args),
-    /// Start a guest with disks of 1, 2 and 4 queues, under QEMU, on Xen or as a process, read,
-    /// write and verify, and make a report
+    /// Start a guest with disks of 1, 2 and 4 queues, under QEMU or as a thread, read, write and
+    /// verify, and make a report
     DemoDisk(lab::disk_demo::Args),
-    /// Be a guest with disks, for demo-disk
-    #[command(hide = true)]
-    DiskGuest(lab::disk_demo::GuestArgs),
     /// Compare Ringmain with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
     /// Compare Ringmain's disks with those of qemu-storage-daemon: the same requests to both, in turn

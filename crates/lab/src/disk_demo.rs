@@ -1,13 +1,12 @@
 //! The demonstration of disks: a guest with three disks of one, two and four queues, random and
 //! serial reads and writes on each, a verification of the data, a table, and a report with plots.
 
-mod embedded;
 pub(crate) mod fio;
-pub mod guest;
 mod point;
 mod report;
 mod site;
 mod stock;
+mod thread;
 mod xen;
 
 use std::io;
@@ -61,18 +60,6 @@ pub struct Args {
     pub program: Program,
 }
 
-/// Options of the process that is a guest of the embedded hypervisor.
-#[derive(Clone, Debug, clap::Args)]
-pub struct GuestArgs {
-    /// The socket of the hypervisor
-    #[arg(long, value_name = "PATH")]
-    pub socket: PathBuf,
-
-    /// The process that serves the disks
-    #[arg(long, value_name = "PID")]
-    pub backend: u32,
-}
-
 /// Where the guest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Platform {
@@ -80,8 +67,7 @@ pub enum Platform {
     Qemu,
     /// A stock kernel on Xen, which itself runs under QEMU, and fio in it; this takes many minutes
     Xen,
-    /// A process on the embedded hypervisor that drives the rings of Xen's disks itself; this takes
-    /// seconds
+    /// A thread of this program that drives the rings of the disks itself; this takes seconds
     Embedded,
 }
 
@@ -109,12 +95,9 @@ pub enum DiskDemoError {
     /// The daemon.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// Requests of a guest that is a process.
+    /// The guest that is a thread.
     #[error(transparent)]
     Load(#[from] DiskLoadError),
-    /// The answer of a guest that is a process.
-    #[error("the guest failed: {0}")]
-    Answer(String),
     /// The guest's tool said something unexpected.
     #[error("fio printed no result: {0}")]
     Fio(String),
@@ -205,11 +188,8 @@ pub fn run(args: &Args) -> Result<(), DiskDemoError> {
         }
         Platform::Xen => measure(&xen::boot(args, &progress)?, Kind::Xen, &progress)?,
         Platform::Embedded => {
-            let stage =
-                progress.stage("starting the embedded hypervisor, and a guest with three disks");
-            let guest = embedded::start(args)?;
-            stage.done("");
-            measure(&guest, Kind::Embedded, &progress)?
+            let site = start()?;
+            measure(&thread::ThreadGuest::new(args, &site), Kind::Embedded, &progress)?
         }
     };
     println!("\n{}", point::table(&results.points, &results.verified));

@@ -1,17 +1,13 @@
-//! Requests of a guest with a disk: a driver that sends reads or writes to a back-end at full rate,
-//! at a given rate, or not at all.
+//! Requests of a guest with a disk: a driver of virtio-blk that is connected to a back-end over
+//! vhost-user, and sends reads or writes to it at full rate, at a given rate, or not at all.
 //!
-//! Over vhost-user, the driver is one of virtio-blk. It negotiates split rings with event index and
-//! indirect descriptors, as Linux does with any back-end. A request is a header, one buffer of data,
-//! and a status. On the embedded hypervisor, the driver is a frontend of blkif ([`BlkifDisk`]).
+//! The driver negotiates split rings with event index and indirect descriptors, as Linux does with
+//! any back-end. A request is a header, one buffer of data, and a status.
 
 mod alarm;
-mod blkif;
-mod content;
 mod driver;
 mod pattern;
 mod queue;
-mod virtio;
 mod workload;
 
 use std::io;
@@ -23,13 +19,11 @@ use hdrhistogram::Histogram;
 use ring::driver::BadUsed;
 use serde::Serialize;
 use vhost_user_driver::DriverError;
-use xen::xenbus::FrontError;
 
 use crate::cpu;
 use crate::load::Latency;
 use driver::Driver;
 
-pub use blkif::BlkifDisk;
 pub use pattern::fill;
 pub use workload::{Operation, Order, Workload};
 
@@ -100,9 +94,6 @@ pub enum DiskLoadError {
     /// The connection, or the rings.
     #[error(transparent)]
     Driver(#[from] DriverError),
-    /// A disk of the embedded hypervisor does not connect, or its back-end breaks the protocol.
-    #[error(transparent)]
-    Front(#[from] FrontError),
     /// The back-end broke the protocol of the ring.
     #[error("the back-end broke the protocol: {0}")]
     Ring(#[from] BadUsed),
@@ -111,8 +102,8 @@ pub enum DiskLoadError {
     Status {
         /// Where on the disk.
         offset: u64,
-        /// The status (virtio 1.2, 5.2.6; `BLKIF_RSP_` of Xen's io/blkif.h).
-        status: i16,
+        /// The status byte (virtio 1.2, 5.2.6).
+        status: u8,
     },
     /// A block does not hold what was written to it.
     #[error("the block at byte {0} does not hold what was written to it")]
@@ -139,12 +130,31 @@ pub fn run(place: &Place, workload: &Workload, span: Span) -> Result<Report, Dis
         if let Some(cpu) = place.cpu {
             cpu::pin(cpu).map_err(|error| DiskLoadError::System("pin the generator", error))?;
         }
-        let (_connection, mut queues) = virtio::connect(place, workload)?;
-        Driver::new(&mut queues, place.length, place.backend, workload)?.run(span)
+        let mut driver = Driver::connect(place, workload)?;
+        match span {
+            Span::Time { warm_up, measured } => driver.run_for(warm_up, measured),
+            Span::EachBlockOnce => driver.run_over_all_blocks(),
+        }
     };
     thread::scope(|scope| {
         scope.spawn(generate).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Writes each block of the disk once, in random order, then reads each in another order and
+/// compares all bytes. Returns how many bytes were compared.
+///
+/// # Errors
+/// As [`run`]; and when a block holds something else.
+pub fn verify(place: &Place, workload: &Workload, generation: u32) -> Result<u64, DiskLoadError> {
+    let whole = |operation| Workload {
+        operation,
+        order: Order::Random,
+        generation: Some(generation),
+        ..workload.clone()
+    };
+    run(place, &whole(Operation::Write), Span::EachBlockOnce)?;
+    Ok(run(place, &whole(Operation::Read), Span::EachBlockOnce)?.bytes)
 }
 
 /// Makes an image of `length` bytes whose blocks all hold data, so that reads are no holes.

@@ -34,7 +34,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Load(args) => generate(&args)?,
         Command::Demo(args) => demo::run(&args)?,
         Command::DemoDisk(args) => disk_demo::run(&args)?,
-        Command::DiskGuest(args) => disk_demo::guest::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,
         Command::BenchDisk(args) => bench::disk::run(&args)?,
         Command::BenchEmbedded(args) => bench::embedded::run(&args)?,

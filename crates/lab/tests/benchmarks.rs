@@ -51,7 +51,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Short phases on small disks, with a process as the guest: all figures are there, and all data was
+/// Short phases on small disks, with a thread as the guest: all figures are there, and all data was
 /// compared.
 #[test]
 fn disks_are_demonstrated() {

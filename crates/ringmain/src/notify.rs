@@ -85,6 +85,7 @@ impl Watchdog {
     fn start(manager: Notifier, interval: Duration, probe: Probe) -> io::Result<Watchdog> {
         let (stop, stopped) = mpsc::channel();
         let thread = Builder::new().name("rm-notify".into()).spawn(move || {
+            sandbox::enter_thread(sandbox::Role::Task);
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval / 2) {
                 if probe.workers_answer(interval / 4) {
                     manager.notify("WATCHDOG=1");

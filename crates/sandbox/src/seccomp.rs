@@ -27,6 +27,12 @@ pub enum Role {
     Worker,
     /// Waits, counts and signals threads and descriptors that it has already.
     Helper,
+    /// Does a task within the process, or answers a client, with descriptors that it has already.
+    Task,
+    /// Serves the front-end of a port or disk.
+    FrontEnd,
+    /// Accepts clients or guests, and starts threads for them, which inherit its filter.
+    Acceptor,
 }
 
 /// Permissions of control threads beyond those that every configuration needs.
@@ -46,6 +52,9 @@ static FILTERS: OnceLock<RoleFilters> = OnceLock::new();
 struct RoleFilters {
     worker: BpfProgram,
     helper: BpfProgram,
+    task: BpfProgram,
+    front_end: BpfProgram,
+    acceptor: BpfProgram,
 }
 
 /// Allows the calling thread only what its kind needs, from now on. Does nothing where the process
@@ -55,6 +64,9 @@ pub fn enter_thread(role: Role) {
     let filter = match role {
         Role::Worker => &filters.worker,
         Role::Helper => &filters.helper,
+        Role::Task => &filters.task,
+        Role::FrontEnd => &filters.front_end,
+        Role::Acceptor => &filters.acceptor,
     };
     if let Err(error) = apply_filter(filter) {
         // The kernel has taken a filter before. A thread must not run with more than it should.
@@ -71,14 +83,19 @@ pub(crate) fn enter(extras: Extras) -> LayerState {
 
 fn install(extras: Extras) -> Result<(), Box<dyn std::error::Error>> {
     let control = compile(calls::control(extras)?)?;
-    let worker = compile(calls::worker(extras)?)?;
-    let helper = compile(calls::helper()?)?;
+    let roles = RoleFilters {
+        worker: compile(calls::worker(extras)?)?,
+        helper: compile(calls::helper()?)?,
+        task: compile(calls::task()?)?,
+        front_end: compile(calls::front_end(extras)?)?,
+        acceptor: compile(calls::acceptor()?)?,
+    };
     let fallback = without_clone3()?;
     violation::report_before_the_end()?;
     // The one that fails softly comes first: the other one may not allow installing it.
     apply_filter(&fallback)?;
     apply_filter(&control)?;
-    let _ = FILTERS.set(RoleFilters { worker, helper });
+    let _ = FILTERS.set(roles);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 /// The part: a layer, a kind of thread, what it does, and a folder that it may use.
 const PART: &str = "SANDBOX_TEST_PART";
-const KINDS: [&str; 3] = ["control", "worker", "helper"];
+const KINDS: [&str; 6] = ["control", "worker", "helper", "task", "front-end", "acceptor"];
 const NOBODY: u32 = 65534;
 /// Stands among the layers of a process that serves disks.
 const DISKS: &str = "disks";
@@ -39,6 +39,9 @@ fn part() {
         match kind.as_str() {
             "worker" => enter_thread(Role::Worker),
             "helper" => enter_thread(Role::Helper),
+            "task" => enter_thread(Role::Task),
+            "front-end" => enter_thread(Role::FrontEnd),
+            "acceptor" => enter_thread(Role::Acceptor),
             _ => {}
         }
         say(&match act(&action, FsPath::new(&folder)) {
@@ -298,6 +301,35 @@ fn workers_and_helpers_may_not_create_files_or_start_threads() {
     }
     is_killed("helper", libc::SYS_ioctl, "");
     is_killed("helper", libc::SYS_epoll_ctl, "");
+}
+
+#[test]
+fn those_that_serve_peers_may_not_make_files_or_sockets_that_listen() {
+    let created = format!(":-1:0:{}", libc::O_CREAT | libc::O_WRONLY);
+    let calls = [
+        (libc::SYS_openat, &created[..]),
+        (libc::SYS_mkdirat, ":-1"),
+        (libc::SYS_fchmod, ":-1"),
+        (libc::SYS_fchown, ":-1"),
+        (libc::SYS_bind, ":-1"),
+        (libc::SYS_listen, ":-1"),
+        (libc::SYS_prlimit64, ""),
+        (libc::SYS_openat2, ""),
+    ];
+    for kind in ["task", "front-end", "acceptor"] {
+        calls.iter().for_each(|(number, arguments)| is_killed(kind, *number, arguments));
+    }
+    let thread = format!(":{}", libc::CLONE_THREAD);
+    for kind in ["task", "front-end"] {
+        is_killed(kind, libc::SYS_clone, &thread);
+        is_killed(kind, libc::SYS_seccomp, "");
+        is_killed(kind, libc::SYS_setpriority, "");
+    }
+    for call in [libc::SYS_unlinkat, libc::SYS_memfd_create, libc::SYS_connect] {
+        is_killed("task", call, "");
+    }
+    is_killed("task", libc::SYS_ioctl, "");
+    is_killed("task", libc::SYS_socket, ":1:1");
 }
 
 /// Rings are made by control threads, before workers start. A worker may enable its ring, and limit

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use super::dashboard;
 use super::text::{CONTENT_TYPE, text};
+use sandbox::Role;
+
 use crate::acceptor::Connections;
 use crate::api::{Reply, Request, Stats};
 use crate::events::RecentEvents;
@@ -55,6 +57,7 @@ pub struct HttpClients {
 impl Connections for HttpClients {
     const SOCKET: &'static str = "metrics";
     const THREADS: [&'static str; 2] = ["rm-metrics", "rm-metrics-peer"];
+    const ROLES: Option<[Role; 2]> = Some([Role::Acceptor, Role::Task]);
     const MOST: usize = 8;
 
     fn serve(&self, stream: &mut UnixStream) {

@@ -112,7 +112,10 @@ impl Server {
             guest_processes: Mutex::default(),
         });
         let door = Arc::clone(&state);
-        let thread = Builder::new().name("rm-guests".into()).spawn(move || door.welcome());
+        let thread = Builder::new().name("rm-guests".into()).spawn(move || {
+            sandbox::enter_thread(sandbox::Role::Acceptor);
+            door.welcome();
+        });
         let thread = thread.map_err(|error| SocketError::Os(path, error))?;
         Ok(Server { state, thread: Some(thread) })
     }
@@ -186,6 +189,7 @@ impl ServerState {
             let store = store::DomainStore::new(self.machine.host.store.clone(), id);
             let (thread, table) = (Builder::new().name("rm-guest-store".into()), &guest.table);
             let served = thread.spawn_scoped(scope, move || {
+                sandbox::enter_thread(sandbox::Role::Task);
                 xenstored::serve(ours, &store, table.store_usage(), stop.as_fd())
             });
             let welcome = Reply::Welcome(id, guest.table.version()).encode();

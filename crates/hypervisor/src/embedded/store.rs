@@ -33,7 +33,10 @@ impl SharedStore {
         let watches = Arc::new(Mutex::new(Watches::default()));
         let delivered = watches.clone();
         // The thread ends with the last clone of the sender.
-        Builder::new().name("rm-store".into()).spawn(move || deliver(&queue, &delivered))?;
+        Builder::new().name("rm-store".into()).spawn(move || {
+            sandbox::enter_thread(sandbox::Role::Task);
+            deliver(&queue, &delivered);
+        })?;
         Ok(Self { tree: Arc::new(Mutex::new(Tree::new())), watches, events })
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{DiskDemoError, DiskGuest};
 use crate::cpu::Snapshot;
@@ -43,7 +43,7 @@ pub(super) const PHASES: [Phase; 4] = [
 ];
 
 /// What the guest measured.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Figures {
     /// Requests per second.
     pub(crate) iops: f64,

@@ -114,7 +114,7 @@ fn guest(args: &Args, kind: Kind) -> String {
             args.cpus
         ),
         Kind::Embedded => {
-            "a process on the embedded hypervisor that drives the rings of Xen's disks itself, and sleeps until it is interrupted".into()
+            "a thread that drives the rings itself, and sleeps until it is interrupted".into()
         }
     }
 }
@@ -144,11 +144,7 @@ fn properties(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
         ("Latency", "from submission to completion, as the guest sees it".into()),
         (
             "Daemon us per request",
-            match kind {
-                Kind::Embedded => "CPU time of the process with the back-end, by requests served",
-                _ => "CPU time of all threads of the daemon, by requests served",
-            }
-            .into(),
+            "CPU time of all threads of the daemon, by requests served".into(),
         ),
     ]);
     facts

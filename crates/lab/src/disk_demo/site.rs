@@ -45,10 +45,23 @@ impl Used {
 
 impl Site {
     pub(super) fn start(args: &Args) -> Result<Site, DiskDemoError> {
-        let missing = |source| DiskDemoError::File { what: "cannot find ringmain".into(), source };
-        let binary = args.program.find().map_err(missing)?;
-        let images = make_images(args)?;
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |source| DiskDemoError::File { what, source }
+        };
+        let binary = args.program.find().map_err(failed("cannot find ringmain"))?;
+        let mut folder = tempfile::Builder::new();
+        folder.prefix("ringmain-disks-");
+        let images = match &args.images {
+            Some(images) => folder.tempdir_in(images),
+            None => folder.tempdir(),
+        };
+        let images = images.map_err(failed("cannot make a folder for images"))?;
         let length = u64::from(args.size) << 20;
+        for queues in QUEUES {
+            make_image(&image(images.path(), queues), length)
+                .map_err(failed("cannot make an image"))?;
+        }
         let daemon = Daemon::start(&binary, |dir| config(dir, images.path()), None)?;
         Ok(Site { daemon, length, _images: images })
     }
@@ -77,26 +90,6 @@ impl Site {
     }
 }
 
-/// A folder with an image for each disk.
-pub(super) fn make_images(args: &Args) -> Result<TempDir, DiskDemoError> {
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |source| DiskDemoError::File { what, source }
-    };
-    let mut folder = tempfile::Builder::new();
-    folder.prefix("ringmain-disks-");
-    let images = match &args.images {
-        Some(images) => folder.tempdir_in(images),
-        None => folder.tempdir(),
-    };
-    let images = images.map_err(failed("cannot make a folder for images"))?;
-    for queues in QUEUES {
-        make_image(&image(images.path(), queues), u64::from(args.size) << 20)
-            .map_err(failed("cannot make an image"))?;
-    }
-    Ok(images)
-}
-
 /// The name of the disk with so many queues, and its serial number.
 pub(super) fn name(queues: u16) -> String {
     format!("disk-{queues}")
@@ -106,8 +99,7 @@ fn socket(dir: &Path, queues: u16) -> PathBuf {
     dir.join(name(queues)).with_extension("sock")
 }
 
-/// The image of the disk with so many queues.
-pub(super) fn image(dir: &Path, queues: u16) -> PathBuf {
+fn image(dir: &Path, queues: u16) -> PathBuf {
     dir.join(name(queues)).with_extension("raw")
 }
 

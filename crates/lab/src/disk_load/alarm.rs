@@ -1,7 +1,7 @@
 //! What a driver that sleeps waits for: interrupts of its rings, and a timer.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::time::{
@@ -9,6 +9,7 @@ use rustix::time::{
     timerfd_settime,
 };
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
+use vmm_sys_util::eventfd::EventFd;
 
 /// The interrupts, and a timer that is exact: the limit of `epoll_wait` is in milliseconds.
 pub(super) struct Alarm {
@@ -18,11 +19,11 @@ pub(super) struct Alarm {
 
 impl Alarm {
     /// Waits for these interrupts.
-    pub(super) fn new(calls: impl Iterator<Item = RawFd>) -> io::Result<Alarm> {
+    pub(super) fn new<'a>(calls: impl Iterator<Item = &'a EventFd>) -> io::Result<Alarm> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         let epoll = Epoll::new()?;
-        for fd in calls.chain([timer.as_raw_fd()]) {
+        for fd in calls.map(AsRawFd::as_raw_fd).chain([timer.as_raw_fd()]) {
             epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(EventSet::IN, 0))?;
         }
         Ok(Alarm { epoll, timer })
@@ -49,12 +50,12 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK, EventFd};
+    use vmm_sys_util::eventfd::{EFD_CLOEXEC, EFD_NONBLOCK};
 
     #[test]
     fn a_timer_and_an_interrupt_end_a_sleep() {
         let call = EventFd::new(EFD_NONBLOCK | EFD_CLOEXEC).unwrap();
-        let alarm = Alarm::new([call.as_raw_fd()].into_iter()).unwrap();
+        let alarm = Alarm::new([&call].into_iter()).unwrap();
         alarm.wait(1).unwrap();
         alarm.wait(0).unwrap();
         call.write(1).unwrap();

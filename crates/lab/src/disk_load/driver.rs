@@ -1,16 +1,28 @@
 //! The driver of a disk: it sends, collects, waits and counts.
 
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use ring::driver::DriverRing;
+use vhost::vhost_user::message::VhostUserProtocolFeatures;
+use vhost_user::blk::feature::bit;
+use vhost_user_driver::{DriverError, FrontEnd, FrontEndConfig, Guest};
 
 use super::alarm::Alarm;
 use super::pattern::{shuffled, step};
-use super::queue::{Queue, TIMEOUT};
-use super::{DiskLoadError, Order, Report, Span, Workload, histogram};
+use super::queue::Queue;
+use super::{DiskLoadError, Order, Place, Report, Workload, histogram};
 use crate::cpu::Snapshot;
 use crate::interrupt;
 use crate::load::{GapDistribution, Gaps, Latency};
+
+/// How long a back-end may take to listen, and to answer a request.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Memory for rings, beside the buffers.
+const RINGS: u64 = 1 << 20;
 
 /// Longest sleep in ns: the user may interrupt.
 const NAP: u64 = 50_000_000;
@@ -100,9 +112,11 @@ impl Tally {
     }
 }
 
-/// A driver of queues that are connected.
-pub(super) struct Driver<'a, Q> {
-    queues: &'a mut [Q],
+/// A connected driver.
+pub(super) struct Driver {
+    // The connection lives as long as the rings are used.
+    _front: FrontEnd,
+    queues: Vec<Queue>,
     blocks: Blocks,
     count: u64,
     pace: Pace,
@@ -113,19 +127,32 @@ pub(super) struct Driver<'a, Q> {
     backend: u32,
 }
 
-impl<Q: Queue> Driver<'_, Q> {
-    /// A driver of the queues of a disk of `length` bytes, which process `backend` serves.
-    pub(super) fn new<'a>(
-        queues: &'a mut [Q],
-        length: u64,
-        backend: u32,
-        workload: &Workload,
-    ) -> Result<Driver<'a, Q>, DiskLoadError> {
-        let alarm = Alarm::new(queues.iter().map(Queue::waker))
+impl Driver {
+    /// Connects, and starts all queues.
+    pub(super) fn connect(place: &Place, workload: &Workload) -> Result<Driver, DiskLoadError> {
+        let features = bit::VERSION_1 | bit::EVENT_IDX | bit::INDIRECT_DESC | bit::FLUSH | bit::MQ;
+        let config = FrontEndConfig {
+            features,
+            required: bit::VERSION_1,
+            // Of a disk these are queues.
+            queue_pairs: workload.queues,
+            mtu: None,
+            protocol: VhostUserProtocolFeatures::MQ | VhostUserProtocolFeatures::REPLY_ACK,
+        };
+        let mut front = FrontEnd::negotiate(open(&place.socket)?, &config)?;
+        let each = u64::from(workload.bytes).next_multiple_of(4096) + 4096;
+        let buffers = u64::from(workload.queues) * (u64::from(workload.depth) * each + RINGS);
+        let mut guest = Guest::new(RINGS + buffers, 1)?;
+        front.share(&guest)?;
+        let queues =
+            (0..workload.queues).map(|index| Queue::start(&mut front, &mut guest, index, workload));
+        let queues = queues.collect::<Result<Vec<_>, _>>()?;
+        let alarm = Alarm::new(queues.iter().map(|queue| queue.vring.call()))
             .map_err(|error| DiskLoadError::System("watch interrupts", error))?;
-        let count = (length / u64::from(workload.bytes)).max(1);
+        let count = (place.length / u64::from(workload.bytes)).max(1);
         let parts = u64::from(workload.queues.max(1));
         Ok(Driver {
+            _front: front,
             blocks: match workload.order {
                 Order::Random => Blocks::Random(count, 1),
                 Order::Serial => Blocks::Serial(vec![0; queues.len()], (count / parts).max(1)),
@@ -137,20 +164,16 @@ impl<Q: Queue> Driver<'_, Q> {
             tally: Tally::new(),
             clock: Instant::now(),
             workload: workload.clone(),
-            backend,
+            backend: place.backend,
         })
     }
 
-    /// Sends for a while.
-    pub(super) fn run(&mut self, span: Span) -> Result<Report, DiskLoadError> {
-        match span {
-            Span::Time { warm_up, measured } => self.run_for(warm_up, measured),
-            Span::EachBlockOnce => self.run_over_all_blocks(),
-        }
-    }
-
     /// Sends for `warm_up`, then for `measured`, of which the report is.
-    fn run_for(&mut self, warm_up: Duration, measured: Duration) -> Result<Report, DiskLoadError> {
+    pub(super) fn run_for(
+        &mut self,
+        warm_up: Duration,
+        measured: Duration,
+    ) -> Result<Report, DiskLoadError> {
         let processes = [self.backend, std::process::id()];
         self.pass_until(warm_up)?;
         self.tally = Tally::new();
@@ -163,7 +186,7 @@ impl<Q: Queue> Driver<'_, Q> {
     }
 
     /// Sends one request for each block, in random order.
-    fn run_over_all_blocks(&mut self) -> Result<Report, DiskLoadError> {
+    pub(super) fn run_over_all_blocks(&mut self) -> Result<Report, DiskLoadError> {
         let seed = 1 + u64::from(self.workload.generation.unwrap_or(0));
         self.blocks = Blocks::Each(shuffled(self.count, seed));
         let processes = [self.backend, std::process::id()];
@@ -219,23 +242,23 @@ impl<Q: Queue> Driver<'_, Q> {
         let Driver { queues, blocks, pace, tally, .. } = self;
         let mut busy = false;
         for (number, queue) in queues.iter_mut().enumerate() {
-            let count = queue.collect(|sent| {
+            let count = queue.collect(|slot| {
                 tally.requests += 1;
                 // Longer than the histogram's minute is a minute.
-                tally.latency.saturating_record(now.saturating_sub(sent).max(1));
+                tally.latency.saturating_record(now.saturating_sub(slot.sent).max(1));
             })?;
             busy |= count > 0;
             let mut added = false;
             while send && queue.has_room() && pace.is_due(now) {
                 let Some(block) = blocks.next(number) else { break };
-                if !queue.add(block, now)? {
+                if !queue.add(block, now) {
                     break;
                 }
                 pace.spend();
                 added = true;
             }
             if added {
-                queue.publish()?;
+                queue.vring.publish();
                 busy = true;
             }
         }
@@ -245,8 +268,8 @@ impl<Q: Queue> Driver<'_, Q> {
     /// Sleeps until a queue interrupts, or a request is due, or the clock shows `end`.
     fn sleep(&mut self, end: Duration) -> Result<(), DiskLoadError> {
         let mut ready = false;
-        for queue in &mut *self.queues {
-            ready |= queue.arm()?;
+        for queue in &mut self.queues {
+            ready |= queue.vring.ring.arm();
         }
         if !ready {
             let now = self.now();
@@ -254,8 +277,9 @@ impl<Q: Queue> Driver<'_, Q> {
             let nap = self.pace.due_in(now).unwrap_or(NAP).min(NAP).min(left);
             self.alarm.wait(nap).map_err(|error| DiskLoadError::System("wait", error))?;
         }
-        for queue in &mut *self.queues {
-            queue.disarm();
+        for queue in &mut self.queues {
+            queue.vring.ring.disarm();
+            queue.vring.acknowledge();
         }
         Ok(())
     }
@@ -273,6 +297,21 @@ impl<Q: Queue> Driver<'_, Q> {
 
     fn now(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
+    }
+}
+
+/// Connects, as soon as the back-end listens.
+fn open(socket: &Path) -> Result<UnixStream, DiskLoadError> {
+    let until = Instant::now() + TIMEOUT;
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() > until => {
+                return Err(DriverError::Io("connect", error).into());
+            }
+            Err(_) if interrupt::asked() => return Err(DiskLoadError::Interrupted),
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
     }
 }
 

@@ -1,44 +1,172 @@
-//! One queue of a disk, as the driver uses it.
+//! One queue of a disk: its ring, its buffers, and the requests that are under way.
 
-use std::os::fd::RawFd;
-use std::time::Duration;
+use ring::driver::{DriverRing, Piece, Used, Window};
+use ring::split::driver::SplitDriver;
+use vhost_user_driver::{FrontEnd, Guest, Vring};
 
-use super::DiskLoadError;
+use super::pattern::fill;
+use super::{DiskLoadError, Operation, Workload};
+
+/// Entries of each ring.
+pub(super) const RING: u16 = 128;
+
+/// Descriptors in an indirect table: header, data, status.
+const ENTRIES: u16 = 4;
+
+/// Bytes set aside for a header, and behind it for a status.
+const CONTROL: u64 = 64;
+const STATUS: u64 = 32;
+
+/// Alignment of data, as of a guest's pages.
+const PAGE: u64 = 4096;
+
+/// Types of requests (virtio 1.2, 5.2.6).
+const TYPE_IN: u64 = 0;
+const TYPE_OUT: u64 = 1;
 
 /// Bytes of a sector, the unit of places on a disk.
 pub(super) const SECTOR: u64 = 512;
 
-/// How long a back-end may take to listen, to connect a disk, and to answer a request.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
+/// One request of the driver: its place in memory, and its place on the disk while it is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    control: u64,
+    data: u64,
+    /// The block, in requests' lengths.
+    pub(super) block: u64,
+    /// When it was sent, in ns of the driver's clock.
+    pub(super) sent: u64,
+}
 
-/// One queue, with the requests that are under way in it.
-pub(super) trait Queue {
-    /// Becomes readable when the back-end interrupts.
-    fn waker(&self) -> RawFd;
+/// One queue.
+pub(super) struct Queue {
+    pub(super) vring: Vring<SplitDriver>,
+    window: Window,
+    /// Guest address of the window.
+    base: u64,
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    /// The slot of each chain that is under way, by the ring's id of the chain.
+    under_way: Vec<Option<usize>>,
+    operation: Operation,
+    bytes: u32,
+    generation: Option<u32>,
+    scratch: [Vec<u8>; 2],
+}
+
+impl Queue {
+    /// Sets rings and buffers aside, and starts the queue.
+    pub(super) fn start(
+        front: &mut FrontEnd,
+        guest: &mut Guest,
+        index: u16,
+        workload: &Workload,
+    ) -> Result<Queue, DiskLoadError> {
+        let vring = Vring::new(guest, index, RING, front.features(), ENTRIES)?;
+        front.start(&vring, vring.config().start)?;
+        let depth = u64::from(workload.depth);
+        let each = u64::from(workload.bytes).next_multiple_of(PAGE);
+        let data = (depth * CONTROL).next_multiple_of(PAGE);
+        let base = guest.alloc(data + depth * each, PAGE)?;
+        let window = Window::new(guest.memory(), base, data + depth * each, PAGE)
+            .map_err(vhost_user_driver::DriverError::from)?;
+        let slot = |n| Slot { control: n * CONTROL, data: data + n * each, block: 0, sent: 0 };
+        Ok(Queue {
+            vring,
+            window,
+            base,
+            slots: (0..depth).map(slot).collect(),
+            free: (0..usize::from(workload.depth)).collect(),
+            under_way: vec![None; usize::from(RING)],
+            operation: workload.operation,
+            bytes: workload.bytes,
+            generation: workload.generation,
+            scratch: [vec![0; workload.bytes as usize], vec![0; workload.bytes as usize]],
+        })
+    }
 
     /// Requests that are under way.
-    fn in_flight(&self) -> usize;
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
 
     /// When the oldest request that is under way was sent, in ns of the driver's clock.
-    fn oldest(&self) -> Option<u64>;
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let slots = self.under_way.iter().flatten().filter_map(|number| self.slots.get(*number));
+        slots.map(|slot| slot.sent).min()
+    }
 
     /// Whether one more request may be sent.
-    fn has_room(&self) -> bool;
+    pub(super) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
 
-    /// Adds a request for `block`; the back-end sees it after [`publish`](Self::publish). False:
-    /// there is no room.
-    fn add(&mut self, block: u64, now: u64) -> Result<bool, DiskLoadError>;
+    /// Adds a request for `block`; the device sees it after the ring is published. False: there is
+    /// no room.
+    pub(super) fn add(&mut self, block: u64, now: u64) -> bool {
+        let Some(&number) = self.free.last() else { return false };
+        let Some(slot) = self.slots.get_mut(number) else { return false };
+        (slot.block, slot.sent) = (block, now);
+        let slot = *slot;
+        let kind = match self.operation {
+            Operation::Read => TYPE_IN,
+            Operation::Write => TYPE_OUT,
+        };
+        self.window.write_word(slot.control, kind);
+        self.window.write_word(slot.control + 8, block * (u64::from(self.bytes) / SECTOR));
+        self.window.write(slot.control + STATUS, &[0xff]);
+        if let (Some(generation), Operation::Write) = (self.generation, self.operation) {
+            fill(&mut self.scratch[0], block, generation);
+            self.window.write(slot.data, &self.scratch[0]);
+        }
+        let piece = |offset, len| Piece { addr: self.base + offset, len };
+        let [header, data, status] = [
+            piece(slot.control, 16),
+            piece(slot.data, self.bytes),
+            piece(slot.control + STATUS, 1),
+        ];
+        let id = match self.operation {
+            Operation::Read => self.vring.ring.add_request(&[header], &[data, status]),
+            Operation::Write => self.vring.ring.add_request(&[header, data], &[status]),
+        };
+        let Some(place) = id.and_then(|id| self.under_way.get_mut(usize::from(id))) else {
+            return false;
+        };
+        *place = Some(number);
+        self.free.pop();
+        true
+    }
 
-    /// Makes all added requests visible, and signals the back-end if it asks for that.
-    fn publish(&mut self) -> Result<(), DiskLoadError>;
+    /// Takes back what has completed, and hands each to `done`. Returns how many there were.
+    pub(super) fn collect(&mut self, mut done: impl FnMut(&Slot)) -> Result<usize, DiskLoadError> {
+        let used = &mut [Used::default(); RING as usize];
+        let count = self.vring.ring.collect(used)?;
+        for Used { id, .. } in &used[..count] {
+            // The ring has checked that the chain was under way.
+            let number = self.under_way.get_mut(usize::from(*id)).and_then(Option::take);
+            let Some((number, slot)) = number.and_then(|n| Some((n, *self.slots.get(n)?))) else {
+                continue;
+            };
+            self.check(&slot)?;
+            self.free.push(number);
+            done(&slot);
+        }
+        Ok(count)
+    }
 
-    /// Takes back what has completed, and hands the time at which each was sent to `done`. Returns
-    /// how many there were.
-    fn collect(&mut self, done: impl FnMut(u64)) -> Result<usize, DiskLoadError>;
-
-    /// Asks for an interrupt. True: something has completed already.
-    fn arm(&mut self) -> Result<bool, DiskLoadError>;
-
-    /// Ends what [`arm`](Self::arm) began, and takes the interrupt if there is one.
-    fn disarm(&mut self);
+    fn check(&mut self, slot: &Slot) -> Result<(), DiskLoadError> {
+        let offset = slot.block * u64::from(self.bytes);
+        let mut status = [0];
+        self.window.read(slot.control + STATUS, &mut status);
+        if status != [0] {
+            return Err(DiskLoadError::Status { offset, status: status[0] });
+        }
+        let (Some(generation), Operation::Read) = (self.generation, self.operation) else {
+            return Ok(());
+        };
+        let [wanted, found] = &mut self.scratch;
+        fill(wanted, slot.block, generation);
+        self.window.read(slot.data, found);
+        if wanted == found { Ok(()) } else { Err(DiskLoadError::Content(offset)) }
+    }
 }

@@ -1,9 +1,9 @@
 //! Which requests are sent.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The type of the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// The device fills the buffer.
@@ -13,7 +13,7 @@ pub enum Operation {
 }
 
 /// The order of the blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
     /// Any block of the disk is as likely as any other.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use hdrhistogram::Histogram;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::cpu;
 
@@ -37,7 +37,7 @@ pub struct Direction {
 }
 
 /// Latencies in microseconds.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "percentiles")]
 pub struct Latency {
     pub p50: f64,

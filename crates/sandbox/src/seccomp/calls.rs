@@ -179,7 +179,71 @@ const PROCESS: &[c_long] = &[
     libc::SYS_seccomp,
 ];
 
-/// The calls that all threads but workers and helpers may make.
+/// Calls of control threads that threads which serve front-ends, or accept clients, do without:
+/// they make no file and no socket that listens, and give no file to anybody.
+const ADMINISTER: &[c_long] = &[
+    libc::SYS_mkdirat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_umask,
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_socketpair,
+    libc::SYS_pipe2,
+    libc::SYS_dup3,
+    libc::SYS_prlimit64,
+];
+
+#[cfg(target_arch = "x86_64")]
+const ADMINISTER_LEGACY: &[c_long] = &[
+    libc::SYS_open,
+    libc::SYS_mkdir,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+    libc::SYS_pipe,
+    libc::SYS_dup2,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const ADMINISTER_LEGACY: &[c_long] = &[];
+
+/// Calls to start threads, to place them, and to filter their calls.
+const START: &[c_long] = &[
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_seccomp,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_setpriority,
+];
+
+/// Calls of tasks: for connections that are open, for events, and to ask about the process.
+const ASK: &[c_long] = &[
+    libc::SYS_eventfd2,
+    libc::SYS_epoll_create1,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_gettime,
+    libc::SYS_fcntl,
+    libc::SYS_fstatfs,
+    libc::SYS_readlinkat,
+    libc::SYS_statx,
+    libc::SYS_newfstatat,
+    libc::SYS_lseek,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_shutdown,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getpeername,
+    libc::SYS_membarrier,
+    libc::SYS_getcpu,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+];
+
+/// The calls that all threads without a filter of their own may make.
 pub fn control(extras: Extras) -> Result<Calls> {
     let mut calls = worker(extras)?;
     for list in [FILES, FILES_LEGACY, PROCESS] {
@@ -220,6 +284,45 @@ pub fn worker(extras: Extras) -> Result<Calls> {
     Ok(calls)
 }
 
+/// The calls that tasks may make.
+pub fn task() -> Result<Calls> {
+    let mut calls = worker(Extras::default())?;
+    allow(&mut calls, ASK);
+    // Sockets are made not to block.
+    calls.insert(libc::SYS_ioctl, vec![equals(1, libc::FIONBIO)?]);
+    Ok(calls)
+}
+
+/// The calls that threads may make which serve front-ends.
+pub fn front_end(extras: Extras) -> Result<Calls> {
+    let mut calls = serving()?;
+    calls.retain(|call, _| !START.contains(call));
+    if extras.disks {
+        allow(&mut calls, &[libc::SYS_fdatasync]);
+    }
+    Ok(calls)
+}
+
+/// The calls that threads may make which accept clients or guests. Threads that they start inherit
+/// their filter, and add another one.
+pub fn acceptor() -> Result<Calls> {
+    let mut calls = serving()?;
+    allow(&mut calls, &[libc::SYS_prctl, libc::SYS_socketpair]);
+    Ok(calls)
+}
+
+/// Those of control threads, without any to administer files and sockets.
+fn serving() -> Result<Calls> {
+    let mut calls = control(Extras::default())?;
+    calls.retain(|call, _| !ADMINISTER.contains(call) && !ADMINISTER_LEGACY.contains(call));
+    // Files that exist, and no others.
+    let existing = masked(2, libc::O_CREAT as u64, 0)?;
+    calls.insert(libc::SYS_openat, vec![existing]);
+    // The same as for workers.
+    restrict_prctl(&mut calls)?;
+    Ok(calls)
+}
+
 /// The calls that helpers may make.
 pub fn helper() -> Result<Calls> {
     let serve = [
@@ -255,10 +358,7 @@ fn restrict(calls: &mut Calls) -> Result<()> {
     // Threads of this process only. A worker that panics signals itself.
     let own = rustix::process::getpid().as_raw_nonzero().get();
     calls.insert(libc::SYS_tgkill, vec![equals(0, own as u64)?]);
-    // The name for a report, and names of memory, which the C library gives.
-    let name = equals(0, libc::PR_GET_NAME as u64)?;
-    let memory = equals(0, libc::PR_SET_VMA as u64)?;
-    calls.insert(libc::SYS_prctl, vec![name, memory]);
+    restrict_prctl(calls)?;
     // The standard library's check of a descriptor that is closed, in builds with such checks.
     let check = equals(1, libc::F_GETFD as u64)?;
     calls.insert(libc::SYS_fcntl, vec![check]);
@@ -269,5 +369,13 @@ fn restrict(calls: &mut Calls) -> Result<()> {
     // A fault that is nobody's goes back to the handler that was there before.
     let fault = equals(0, libc::SIGBUS as u64)?;
     calls.insert(libc::SYS_rt_sigaction, vec![fault]);
+    Ok(())
+}
+
+/// The name for a report, and names of memory, which the C library gives.
+fn restrict_prctl(calls: &mut Calls) -> Result<()> {
+    let name = equals(0, libc::PR_GET_NAME as u64)?;
+    let memory = equals(0, libc::PR_SET_VMA as u64)?;
+    calls.insert(libc::SYS_prctl, vec![name, memory]);
     Ok(())
 }

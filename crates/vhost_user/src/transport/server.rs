@@ -92,6 +92,7 @@ impl Server {
             std::thread::Builder::new().name(thread_name(subject.name())).stack_size(STACK);
         let (ends, ended) = mpsc::channel();
         let run = move || {
+            sandbox::enter_thread(sandbox::Role::FrontEnd);
             server.run();
             drop::<Sender<()>>(ends);
         };
