@@ -242,6 +242,21 @@ fn buffers_outside_of_the_memory_end_the_queue_of_that_guest_only() {
 }
 
 #[test]
+fn descriptors_that_loop_end_the_queue_of_that_guest_only() {
+    let file = file();
+    let mut site = site(&file, 2, engines().remove(0));
+    let (memory, driver) = site.raw(0);
+    driver.add(&[Piece { addr: 1 << 20, len: 16 }], Direction::Out).unwrap();
+    // The first descriptor, at address 0, names itself as the next.
+    memory.write(12, &[1, 0, 0, 0]).unwrap();
+    driver.publish();
+    site.send(1, &Sent::read(0, 1), 512).unwrap();
+    assert_eq!(site.answers(1)[0].1.status, OK);
+    let errors = site.errors.lock();
+    assert!(matches!(**errors, [QueueError::Protocol(Violation::ChainTooLong(_))]), "{errors:?}");
+}
+
+#[test]
 fn an_image_that_was_cut_off_fails_the_requests_behind_its_end() {
     for engine in engines() {
         let file = file();
