@@ -141,6 +141,27 @@ pub fn run(place: &Place, workload: &Workload, span: Span) -> Result<Report, Dis
     })
 }
 
+/// A driver that sends as many requests as are answered, one look at the rings at a time.
+pub struct Flood(Driver);
+
+impl Flood {
+    /// Connects to a back-end.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn connect(place: &Place, workload: &Workload) -> Result<Flood, DiskLoadError> {
+        Ok(Flood(Driver::connect(place, workload)?))
+    }
+
+    /// Collects what has completed, and sends as many again.
+    ///
+    /// # Errors
+    /// As [`run`].
+    pub fn pass(&mut self) -> Result<(), DiskLoadError> {
+        self.0.pass(true).map(|_| ())
+    }
+}
+
 /// Writes each block of the disk once, in random order, then reads each in another order and
 /// compares all bytes. Returns how many bytes were compared.
 ///

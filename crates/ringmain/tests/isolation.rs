@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use control::api::PortReport;
 use lab::daemon::Daemon;
 use lab::fixture::balance;
-use lab::isolation::case::{CASES, Case};
-use lab::isolation::config;
+use lab::isolation::case::{CASES, Case, Setting};
 use lab::isolation::innocents::{Innocents, PORTS};
 use lab::isolation::neighbour::{self, Role, Sockets};
 use lab::isolation::station::{Station, StationSpec};
+use lab::isolation::{config, disks};
 use memory_group::MemoryGroup;
 
 /// Frames a second.
@@ -45,13 +45,44 @@ fn is_refused(attack: &str, daemon: &Daemon) -> bool {
     }
 }
 
+/// Whether what the case has besides was used. Each block of an innocent disk is read, while the
+/// neighbour sends.
+fn has_worked(setting: Setting, daemon: &Daemon) -> bool {
+    let receiver = || {
+        let ports = daemon.stats().unwrap().ports;
+        ports.into_iter().find(|port| port.name == neighbour::name(1)).unwrap().total
+    };
+    match setting {
+        Setting::Usual => true,
+        // Interrupts are deferred, and sent, and not for each frame.
+        Setting::Deferring => {
+            let counts = receiver();
+            let interrupts = counts.rx_interrupts;
+            counts.rx_deferred > 0 && interrupts > 0 && interrupts < counts.rx_frames
+        }
+        Setting::Disk => requests(daemon) > 0,
+        Setting::InnocentDisk => {
+            let before = receiver().rx_frames;
+            assert_eq!(disks::read_each(daemon.dir()).unwrap(), disks::blocks());
+            assert!(requests(daemon) >= disks::blocks());
+            // Neither keeps the other from being served.
+            receiver().rx_frames > before
+        }
+    }
+}
+
+/// Reads that the disk has carried out.
+fn requests(daemon: &Daemon) -> u64 {
+    daemon.stats().unwrap().disks.iter().map(|disk| disk.total.reads).sum()
+}
+
 /// Whether a port was stopped for interrupts that take long.
 fn is_slow(port: &PortReport) -> bool {
     port.total.slow_interrupts > 0 && port.violations > 0
 }
 
 fn attack(case: &Case) {
-    let config = |dir: &Path| config::shared(dir, case.workers, &[]);
+    let config = |dir: &Path| case.config(dir, &[]).unwrap();
     let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
     let [a, b] = PORTS.map(|name| daemon.dir().join(name).with_extension("sock"));
     let sockets = Sockets { shared: daemon.dir().to_owned(), decoy: None };
@@ -59,6 +90,7 @@ fn attack(case: &Case) {
     let mut innocents = Innocents::connect([&a, &b], case.third()).unwrap();
     innocents.run(Some(RATE), Duration::from_millis(300)).unwrap();
     eventually(case.name, &daemon, || is_refused(case.name, &daemon));
+    eventually(case.name, &daemon, || has_worked(case.setting, &daemon));
     let ended = neighbour.stop();
     println!("{}: {} steps, {:?}", case.name, ended.steps, ended.error);
     assert!(ended.steps > 0 || ended.error.is_some(), "{}: the neighbour never began", case.name);

@@ -19,10 +19,10 @@ use crate::cpu;
 use crate::daemon::Daemon;
 use crate::folders::folder;
 use crate::interrupt;
-use crate::isolation::case::{CASES, Case};
-use crate::isolation::config;
+use crate::isolation::case::{CASES, Case, Setting};
 use crate::isolation::innocents::{Figures, Innocents, PORTS};
 use crate::isolation::neighbour::{Role, Running, Sockets};
+use crate::isolation::{config, disks};
 use crate::program::Program;
 use crate::progress::Progress;
 use table::Comparison;
@@ -46,6 +46,10 @@ pub struct Args {
     /// Only these cases [default: all]
     #[arg(long, value_name = "CASE,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     pub only: Vec<String>,
+
+    /// Requests a second of an innocent disk while paced
+    #[arg(long, value_name = "IOPS", default_value_t = 2000)]
+    pub disk_rate: u64,
 
     /// CPU of the first worker
     #[arg(long, value_name = "CPU", default_value_t = 1)]
@@ -173,7 +177,18 @@ fn once(
 ) -> Result<Run, BenchError> {
     let cpus = [args.worker_cpu, args.guest_cpu];
     let cpus = &cpus[..usize::from(case.workers).min(cpus.len())];
-    let daemon = Daemon::start(binary, |dir| config::shared(dir, case.workers, cpus), None)?;
+    let image = |source| BenchError::Start { what: "make an image", source };
+    let mut written = Ok(());
+    let config = |dir: &Path| {
+        let text = case.config(dir, cpus);
+        text.unwrap_or_else(|error| {
+            written = Err(error);
+            String::new()
+        })
+    };
+    let daemon = Daemon::start(binary, config, None);
+    written.map_err(image)?;
+    let daemon = daemon?;
     let decoy = match case.has_decoy() && beside == Beside::Fair {
         true => Some(Daemon::start(binary, config::decoy, None)?),
         false => None,
@@ -193,7 +208,10 @@ fn once(
     // The innocents run in a thread of their own, because processes that this thread starts may use
     // all CPUs.
     let [paced, full] = std::thread::scope(|scope| {
-        let innocents = scope.spawn(|| innocents(args, daemon.dir(), third));
+        let innocents = scope.spawn(|| match case.setting {
+            Setting::InnocentDisk => innocent_disk(args, daemon.dir()),
+            _ => innocents(args, daemon.dir(), third),
+        });
         innocents.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })?;
     let ended = neighbour.map(Running::stop).and_then(|ended| ended.error);
@@ -212,4 +230,11 @@ fn innocents(args: &Args, dir: &Path, third: Option<u8>) -> Result<[Figures; 2],
         innocents.run(rate, time)
     };
     Ok([run(Some(args.rate))?, run(None)?])
+}
+
+/// The same of a disk with one request at a time.
+fn innocent_disk(args: &Args, dir: &Path) -> Result<[Figures; 2], BenchError> {
+    let time = Duration::from_secs_f64(args.seconds);
+    let read = |rate| disks::read(dir, rate, time, Some(args.guest_cpu));
+    Ok([read(Some(args.disk_rate))?, read(None)?])
 }

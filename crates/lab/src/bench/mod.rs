@@ -35,6 +35,8 @@ use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use vhost_user_driver::DriverError;
 
+use crate::disk_load::DiskLoadError;
+
 use crate::daemon::DaemonError;
 use crate::demo::DemoError;
 use crate::folders::folder;
@@ -130,6 +132,9 @@ pub enum BenchError {
     /// Innocent guests.
     #[error("an innocent guest: {0}")]
     Innocent(#[from] DriverError),
+    /// An innocent disk.
+    #[error("an innocent disk: {0}")]
+    InnocentDisk(#[from] DiskLoadError),
     /// Stock guests.
     #[error(transparent)]
     Guests(#[from] DemoError),

@@ -237,7 +237,7 @@ impl Driver {
     }
 
     /// Looks at all queues once. True: something completed or was sent.
-    fn pass(&mut self, send: bool) -> Result<bool, DiskLoadError> {
+    pub(super) fn pass(&mut self, send: bool) -> Result<bool, DiskLoadError> {
         let now = self.now();
         let Driver { queues, blocks, pace, tally, .. } = self;
         let mut busy = false;

@@ -1,9 +1,12 @@
 //! The attacks. To add one, add it to [`CASES`].
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::config;
 use super::connections::{Client, Connecting, Watched};
+use super::disks::{self, Flooding, Requests};
 use super::messages::{Message, Messages, Renegotiating, Unkicked};
 use super::neighbour::{Role, Running, Sockets};
 use super::receivers::{self, Posting};
@@ -41,6 +44,26 @@ pub enum Attack {
     Watchers(usize),
     /// The hostile guest's transmit ring has no kick descriptor.
     Unkicked,
+    /// A guest keeps the ring of a disk full of requests.
+    Disk {
+        /// Those of the fair neighbour.
+        fair: Requests,
+        /// Those of the hostile neighbour.
+        hostile: Requests,
+    },
+}
+
+/// What a case has besides the ports of the innocents and their neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Nothing.
+    Usual,
+    /// Interrupts of the neighbours are deferred.
+    Deferring,
+    /// A disk, which a neighbour uses.
+    Disk,
+    /// A disk with one request at a time, which is the innocent one in place of two guests.
+    InnocentDisk,
 }
 
 /// One attack.
@@ -56,12 +79,28 @@ pub struct Case {
     pub workers: u16,
     /// Both neighbours.
     pub attack: Attack,
+    /// What there is besides.
+    pub setting: Setting,
 }
 
 impl Case {
     /// The guest to which the innocent sender also sends.
     pub fn third(&self) -> Option<u8> {
         matches!(self.attack, Attack::Receiver { .. }).then_some(receivers::NUMBER)
+    }
+
+    /// The configuration of the daemon, with workers on these CPUs, or wherever there is room if
+    /// none are given.
+    ///
+    /// # Errors
+    /// When an image cannot be made.
+    pub fn config(&self, dir: &Path, cpus: &[usize]) -> io::Result<String> {
+        let shared = config::shared(dir, self.workers, cpus);
+        Ok(match self.setting {
+            Setting::Usual => shared,
+            Setting::Deferring => config::deferring(dir, self.workers, cpus),
+            Setting::Disk | Setting::InnocentDisk => shared + &disks::table(dir)?,
+        })
     }
 
     /// Whether the fair neighbour needs a second daemon.
@@ -107,13 +146,17 @@ impl Case {
                 Running::start(cpu, move || Watched::connect(&sockets, role, count))
             }
             Attack::Unkicked => Running::start(cpu, move || Unkicked::connect(&sockets, role)),
+            Attack::Disk { fair, hostile } => {
+                let requests = if role == Role::Fair { fair } else { hostile };
+                Running::start(cpu, move || Flooding::connect(&sockets, requests))
+            }
         }
     }
 }
 
 const fn receiver(name: &'static str, title: &'static str, workers: u16, hostile: Posting) -> Case {
     let attack = Attack::Receiver { fair: Posting::Never, hostile };
-    Case { name, title, fair: "posts no buffer", workers, attack }
+    Case { name, title, fair: "posts no buffer", workers, attack, setting: Setting::Usual }
 }
 
 const fn sender(
@@ -123,11 +166,12 @@ const fn sender(
     hostile: SenderSpec,
 ) -> Case {
     let attack = Attack::Sender { fair: fair.1, hostile };
-    Case { name, title, fair: fair.0, workers: 1, attack }
+    Case { name, title, fair: fair.0, workers: 1, attack, setting: Setting::Usual }
 }
 
 const fn decoy(name: &'static str, title: &'static str, attack: Attack) -> Case {
-    Case { name, title, fair: "the same to a second daemon", workers: 1, attack }
+    let fair = "the same to a second daemon";
+    Case { name, title, fair, workers: 1, attack, setting: Setting::Usual }
 }
 
 const fn ms(milliseconds: u64) -> Duration {
@@ -200,6 +244,7 @@ pub const CASES: &[Case] = &[
     ),
     sender("flows", "sends each frame in a new flow", SMALL, SenderSpec::new(Shape::Flows(60))),
     sender("broadcasts", "sends broadcasts", SMALL, SenderSpec::new(Shape::Broadcast(60))),
+    sender("arp", "asks for a new address by each frame", SMALL, SenderSpec::new(Shape::Arp)),
     sender(
         "interrupts",
         "is interrupted as often as possible",
@@ -213,11 +258,21 @@ pub const CASES: &[Case] = &[
         SenderSpec::new(Shape::Kicks(1000)),
     ),
     Case {
+        setting: Setting::Deferring,
+        ..sender(
+            "deferred",
+            "asks for interrupts that are deferred, on 4 queues",
+            ("wants no interrupts, on 4 queues", with_queues(4, plain(60))),
+            SenderSpec { interrupts: true, ..with_queues(4, plain(60)) },
+        )
+    },
+    Case {
         name: "watchers",
         title: "has its interrupt watched 20 000 times",
         fair: "has no watchers",
         workers: 1,
         attack: Attack::Watchers(20_000),
+        setting: Setting::Usual,
     },
     Case {
         name: "watchers-250k",
@@ -225,6 +280,7 @@ pub const CASES: &[Case] = &[
         fair: "has no watchers",
         workers: 1,
         attack: Attack::Watchers(250_000),
+        setting: Setting::Usual,
     },
     Case {
         name: "unkicked",
@@ -232,6 +288,7 @@ pub const CASES: &[Case] = &[
         fair: "has one with a kick descriptor",
         workers: 1,
         attack: Attack::Unkicked,
+        setting: Setting::Usual,
     },
     decoy("enable", "toggles a ring by messages", Attack::Messages(Message::Enable, 1)),
     decoy("enable-2", "the same on 2 ports", Attack::Messages(Message::Enable, 2)),
@@ -244,6 +301,26 @@ pub const CASES: &[Case] = &[
         "sends 253 descriptors with a message",
         Attack::Connections(Connecting::Descriptors),
     ),
+    Case {
+        name: "disk-flood",
+        title: "has 64 reads of 128 KiB under way",
+        fair: "has 64 reads of 4 KiB under way",
+        workers: 1,
+        attack: Attack::Disk {
+            fair: Requests { bytes: 4 << 10, depth: 64 },
+            hostile: Requests { bytes: 128 << 10, depth: 64 },
+        },
+        setting: Setting::Disk,
+    },
+    Case {
+        setting: Setting::InnocentDisk,
+        ..sender(
+            "beside-disk",
+            "sends frames of 60 bytes on 4 queues beside a disk",
+            ORDINARY,
+            with_queues(4, plain(60)),
+        )
+    },
 ];
 
 #[cfg(test)]

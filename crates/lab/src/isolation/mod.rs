@@ -11,6 +11,7 @@
 pub mod case;
 pub mod config;
 mod connections;
+pub mod disks;
 pub mod innocents;
 mod messages;
 pub mod neighbour;

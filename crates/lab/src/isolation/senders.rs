@@ -49,6 +49,8 @@ pub enum Shape {
     Flows(usize),
     /// An ordinary broadcast.
     Broadcast(usize),
+    /// A broadcast that asks for the address of a station that nobody has asked for (ARP).
+    Arp,
     /// A large frame in pages of memory that the host has not allocated: all pages of the buffers
     /// are given back to the host before each use.
     Holes(usize),
@@ -185,6 +187,8 @@ impl Sender {
         match self.spec.shape {
             Shape::Sources(_) => self.from.write(addr + VNET as u64 + 6, &[2, 1, a, b, c, d]),
             Shape::Flows(_) => self.from.write(addr + VNET as u64 + 26, &[10, b, c, d]),
+            // The address that is asked for.
+            Shape::Arp => self.from.write(addr + VNET as u64 + 38, &[10, b, c, d]),
             Shape::Holes(len) => {
                 give_back(self.from.guest(), addr, len as u64)?;
                 self.from.write(addr, &bytes_of(Shape::Plain(60)));
@@ -264,7 +268,7 @@ fn len_of(shape: Shape) -> usize {
         | Shape::PrivateHoles(len)
         | Shape::Sparse(len) => len,
         Shape::Segments(_) => LARGEST,
-        Shape::Kicks(_) | Shape::PrivateKicks(_) => 60,
+        Shape::Kicks(_) | Shape::PrivateKicks(_) | Shape::Arp => 60,
     }
 }
 
@@ -299,6 +303,10 @@ fn bytes_of(shape: Shape) -> Vec<u8> {
     match shape {
         Shape::Broadcast(_) => frame[..6].fill(0xff),
         Shape::Flows(_) => frame[12..38].copy_from_slice(&udp(total)),
+        Shape::Arp => {
+            frame[..6].fill(0xff);
+            frame[12..42].copy_from_slice(&arp(neighbour::address(NUMBERS[0])));
+        }
         Shape::Segments(mss) => {
             frame[12..HEADERS].copy_from_slice(&tcp(total));
             // VIRTIO_NET_HDR_F_NEEDS_CSUM, VIRTIO_NET_HDR_GSO_TCPV4 (virtio 1.2, 5.1.6.2).
@@ -311,6 +319,17 @@ fn bytes_of(shape: Shape) -> Vec<u8> {
         _ => {}
     }
     bytes
+}
+
+/// Ethernet type and body of a request for the address of 10.0.0.0, by this station at 10.0.0.1
+/// (RFC 826).
+fn arp(sender: [u8; 6]) -> [u8; 30] {
+    let mut request = [0; 30];
+    request[..10].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    request[10..16].copy_from_slice(&sender);
+    request[16..20].copy_from_slice(&[10, 0, 0, 1]);
+    request[26..30].copy_from_slice(&[10, 0, 0, 0]);
+    request
 }
 
 /// Ethernet type and headers of a UDP packet of `total` bytes from 10.0.0.1 to 10.0.0.2.
