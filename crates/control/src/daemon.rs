@@ -79,8 +79,8 @@ impl Daemon {
         let access = ControlAccess { permissions: config.permissions, refused };
         let state = DaemonState::new(config, file, confinement);
         let state = Arc::new(state.map_err(DaemonError::Workers)?);
-        // Locked until all ports are there: requests that come before that wait.
-        let mut ports = state.lock();
+        // Locked until all ports and disks are there: requests that come before that wait.
+        let (mut ports, mut disks) = (state.lock(), state.lock_disks());
         // First of all, so that a second daemon by mistake does not disturb the first.
         let server = Server::start(&config.socket, access, Arc::clone(&state) as Arc<dyn Handler>)?;
         config.budgets.iter().for_each(|budget| ports.add_budget(budget.clone()));
@@ -88,10 +88,10 @@ impl Daemon {
             ports.add_configured(spec.clone());
         }
         ports.set_of_file(FileNames::of(config));
-        drop(ports);
         for spec in &config.disks {
-            state.add_configured_disk(spec.clone());
+            disks.add_configured(spec.clone());
         }
+        drop((ports, disks));
         if let Some(spec) = &config.xen_disks {
             state.add_xen_disks(spec.clone());
         }

@@ -100,9 +100,9 @@ impl DaemonState {
         self.ports.lock()
     }
 
-    /// Adds a disk of the configuration.
-    pub fn add_configured_disk(&self, spec: DiskSpec) {
-        self.disks.lock().add_configured(spec);
+    /// The disks. Whoever needs the ports, too, locks the ports first.
+    pub fn lock_disks(&self) -> MutexGuard<'_, Disks> {
+        self.disks.lock()
     }
 
     /// Begins to serve the disks of Xen guests.
