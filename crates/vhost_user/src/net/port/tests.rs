@@ -8,7 +8,9 @@ use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 use tempfile::TempDir;
 
+mod connections;
 mod migration;
+mod violations;
 
 use super::*;
 use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest};
@@ -193,25 +195,6 @@ fn a_driver_that_sleeps_is_interrupted_in_the_end() {
 }
 
 #[test]
-fn a_front_end_that_goes_and_comes_back_is_served_again() {
-    let lab = Lab::new();
-    let (a, _b) = (lab.device("a"), lab.device("b"));
-    let mut stays = guest(&lab, "b");
-    for round in 1..4 {
-        let mut goes = guest(&lab, "a");
-        goes.reaches(&mut stays, round);
-        stays.reaches(&mut goes, 100);
-        let status = a.status();
-        assert_eq!((status.state, status.connections), (State::Connected, round.into()));
-        assert_eq!(status.peer, Some(std::process::id() as i32));
-        assert_eq!(active(&status), ActiveVrings { tx: 1, rx: 1 });
-        drop(goes);
-        eventually("the disconnect is seen", || a.status().state == State::Listening);
-        assert_eq!((active(&a.status()), a.status().violations), (ActiveVrings::default(), 0));
-    }
-}
-
-#[test]
 fn rings_stop_and_go_on_while_the_connection_lasts() {
     let lab = Lab::new();
     let (_a, _b) = (lab.device("a"), lab.device("b"));
@@ -302,158 +285,6 @@ fn a_flood_of_messages_delays_its_own_port_only() {
     assert_eq!(flooded.status().state, State::Connected);
     // A port that owes time ends at once all the same.
     flooded.stop();
-}
-
-/// A violation of a front-end, and the complaint about it.
-type ViolationCase = (&'static str, fn(&mut Plugged<SplitDriver>));
-
-fn raw(at: &mut Plugged<SplitDriver>, code: u32, body: &[u8], fds: usize) {
-    let file = at.guest.file();
-    at.front.send_raw(code, 1, body, &vec![file; fds]).unwrap();
-}
-
-static VIOLATIONS: [ViolationCase; 16] = [
-    ("ended in the middle of a message", |at| {
-        at.front.stream().write_all(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1]).unwrap();
-        at.front.stream().shutdown(std::net::Shutdown::Both).unwrap();
-    }),
-    ("announces 4294967295 bytes", |at| {
-        at.front.stream().write_all(&[5, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 255]).unwrap();
-    }),
-    ("protocol version 3", |at| at.front.send_raw(1, 3, &[], &[]).unwrap()),
-    ("calls itself a reply", |at| at.front.send_raw(1, 5, &[], &[]).unwrap()),
-    ("unknown request 77", |at| raw(at, 77, &[], 0)),
-    ("SET_LOG_BASE, which is not offered", |at| raw(at, 6, &[0; 16], 1)),
-    ("SET_FEATURES with a payload of 4 bytes", |at| raw(at, 2, &[0; 4], 0)),
-    ("SET_MEM_TABLE with 9 regions", |at| raw(at, 5, &[9, 0, 0, 0, 0, 0, 0, 0], 0)),
-    ("ADD_MEM_REG with 0 file descriptors", |at| raw(at, 37, &[0; 40], 0)),
-    ("SET_OWNER with 2 file descriptors", |at| raw(at, 3, &[], 2)),
-    ("more than 8 file descriptors", |at| raw(at, 5, &[0; 264], 20)),
-    ("is empty", |at| raw(at, 37, &[0; 40], 1)),
-    ("no eventfd", |at| raw(at, 13, &[0; 8], 1)),
-    ("SET_VRING_NUM for ring 1, which is started", |at| raw(at, 8, &[1, 0, 0, 0, 32, 0, 0, 0], 0)),
-    ("queue 0: available index jumped", |at| {
-        let avail = at.driver.tx.config().driver;
-        at.guest.memory().write(avail + 2, &[0xff, 0x7f]).unwrap();
-        at.driver.tx.kick();
-    }),
-    ("queue 0: address 0xdead0000", |at| {
-        at.driver.tx.ring.add(&[Piece { addr: 0xdead_0000, len: 100 }], Direction::Out).unwrap();
-        at.driver.tx.publish();
-        at.driver.tx.kick();
-    }),
-];
-
-#[test]
-fn every_violation_has_a_name_and_the_next_front_end_is_served() {
-    let lab = Lab::new();
-    let _witness = lab.device("witness");
-    let mut witness = guest(&lab, "witness");
-    for (number, (reason, violation)) in VIOLATIONS.iter().enumerate() {
-        let name = format!("port{number}");
-        let device = lab.device(&name);
-        let mut hostile = guest(&lab, &name);
-        hostile.reaches(&mut witness, 1);
-        violation(&mut hostile);
-        eventually(reason, || device.status().violations == 1);
-        let status = device.status();
-        assert!(
-            status.reason.as_ref().is_some_and(|told| told.contains(reason)),
-            "{reason}: {status:?}"
-        );
-        // Broken or not, the socket is closed by us.
-        eventually("the connection ends", || hostile.front.receive_u64("end").is_err());
-        let mut next = guest(&lab, &name);
-        next.reaches(&mut witness, 2);
-        witness.driver.rx.ring.collect(&mut [Used::default(); 64]).unwrap();
-        // The witness needs buffers for the next round.
-        for _ in 0..2 {
-            let addr = witness.guest.alloc(2048, 64).unwrap();
-            witness.driver.rx.ring.add(&[Piece { addr, len: 2048 }], Direction::In).unwrap();
-        }
-        witness.driver.rx.publish();
-        drop(next);
-        device.stop();
-    }
-}
-
-#[test]
-fn a_client_keeps_trying_and_comes_back() {
-    let lab = Lab::new();
-    let (device, _b) = (lab.start("a", Mode::Client).unwrap(), lab.device("b"));
-    let mut stays = guest(&lab, "b");
-    eventually("it says why", || device.status().reason.is_some());
-    assert_eq!(device.status().state, State::Connecting);
-    for _ in 0..2 {
-        let listener = UnixListener::bind(lab.path("a")).unwrap();
-        let (stream, _) = listener.accept().unwrap();
-        let mut goes = Plugged::<SplitDriver>::on(stream, FEATURES);
-        goes.reaches(&mut stays, 1);
-        drop((listener, goes));
-        std::fs::remove_file(lab.path("a")).unwrap();
-        eventually("the disconnect is seen", || device.status().state == State::Connecting);
-    }
-    assert_eq!(device.status().connections, 2);
-}
-
-#[test]
-fn a_port_ends_whatever_its_front_end_is_doing() {
-    let lab = Lab::new();
-    let half: fn(UnixStream) -> UnixStream = |mut stream| {
-        stream.write_all(&[2, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 1]).unwrap();
-        stream
-    };
-    let deaf: fn(UnixStream) -> UnixStream = |mut stream| {
-        // Questions until the answers, which nobody reads, fill the socket.
-        stream.set_nonblocking(true).unwrap();
-        while stream.write_all(&[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]).is_ok() {}
-        stream
-    };
-    for rude in [half, deaf, |stream| stream] {
-        let device = lab.device("a");
-        let _stream = rude(lab.connect("a"));
-        eventually("connected", || device.status().state == State::Connected);
-        assert!(lab.path("a").exists());
-        device.stop();
-        assert!(!lab.path("a").exists());
-    }
-}
-
-#[test]
-fn a_port_that_ends_leaves_the_others_alone() {
-    let lab = Lab::new();
-    let (_a, _b, c) = (lab.device("a"), lab.device("b"), lab.device("c"));
-    let (mut a, mut b, _third) = (guest(&lab, "a"), guest(&lab, "b"), guest(&lab, "c"));
-    a.reaches(&mut b, 1);
-    c.stop();
-    a.reaches(&mut b, 2);
-    b.reaches(&mut a, 3);
-}
-
-#[test]
-fn what_cannot_start_says_why_and_leaves_nothing() {
-    let lab = Lab::new();
-    let _first = lab.device("a");
-    assert!(matches!(lab.start("a", Mode::Server), Err(StartError::Socket(SocketError::InUse(_)))));
-    let config = |queues, rule| PortConfig {
-        name: "x".into(),
-        socket: lab.path("x"),
-        mode: Mode::Server,
-        permissions: Default::default(),
-        queues,
-        mtu: None,
-        rule,
-        coalescing: None,
-        policy: None,
-        restrictions: network::restrictions::Restrictions::default(),
-        memory: DEFAULT_MEMORY,
-    };
-    let start = |config| Port::start(Arc::clone(&lab.fabric), config);
-    assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
-    assert!(matches!(start(config(129, PortRule::default())), Err(StartError::Queues(129))));
-    let impossible = PortRule { vlan: switch::Vlan::Access(4095), mac: None };
-    assert!(matches!(start(config(1, impossible)), Err(StartError::Fabric(_))));
-    assert!(!lab.path("x").exists());
 }
 
 #[test]
