@@ -1,3 +1,6 @@
+mod layout;
+mod offloads;
+
 use proptest::prelude::*;
 
 use frame::{BadOffload, Gso, GsoKind, Head, Mac, Offload, PartialCsum, Sum};
@@ -57,6 +60,35 @@ fn read(slots: &[TxSlot]) -> Result<Read, Fault> {
 
 fn piece(reference: u32, offset: u16, len: u16) -> Piece {
     Piece { reference, offset, len }
+}
+
+/// An Ethernet, IP and TCP (or UDP) header with `payload` zero bytes behind it.
+fn frame(v6: bool, proto: u8, payload: usize) -> Vec<u8> {
+    let mut frame = vec![0; 12];
+    let l4 = if proto == 6 { 20 } else { 8 };
+    let len = (l4 + payload) as u16;
+    if v6 {
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, (len >> 8) as u8, len as u8, proto, 64]);
+        frame.extend([0xfd; 16]);
+        frame.extend([0xfe; 16]);
+    } else {
+        let total = len + 20;
+        frame.extend([8, 0, 0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0, 0, 64, proto, 0, 0]);
+        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    }
+    let at = frame.len();
+    frame.resize(at + l4 + payload, 0);
+    if proto == 6 {
+        frame[at + 12] = 0x50;
+    } else {
+        frame[at + 4..at + 6].copy_from_slice(&len.to_be_bytes());
+    }
+    frame
+}
+
+fn layout(len: u32, offload: Offload) -> Layout {
+    let sizes = Sizes::of(128, len, std::iter::empty);
+    Layout::of(sizes, &offload, || frame::parse(&frame(false, 6, 0))).unwrap()
 }
 
 #[test]
@@ -211,200 +243,6 @@ proptest! {
             }
         }
     }
-}
-
-/// An Ethernet, IP and TCP (or UDP) header with `payload` zero bytes behind it.
-fn frame(v6: bool, proto: u8, payload: usize) -> Vec<u8> {
-    let mut frame = vec![0; 12];
-    let l4 = if proto == 6 { 20 } else { 8 };
-    let len = (l4 + payload) as u16;
-    if v6 {
-        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, (len >> 8) as u8, len as u8, proto, 64]);
-        frame.extend([0xfd; 16]);
-        frame.extend([0xfe; 16]);
-    } else {
-        let total = len + 20;
-        frame.extend([8, 0, 0x45, 0, (total >> 8) as u8, total as u8, 0, 0, 0, 0, 64, proto, 0, 0]);
-        frame.extend([10, 0, 0, 1, 10, 0, 0, 2]);
-    }
-    let at = frame.len();
-    frame.resize(at + l4 + payload, 0);
-    if proto == 6 {
-        frame[at + 12] = 0x50;
-    } else {
-        frame[at + 4..at + 6].copy_from_slice(&len.to_be_bytes());
-    }
-    frame
-}
-
-fn judge(meta: Meta, frame: &[u8]) -> (Result<Offload, BadOffload>, Head) {
-    let mut head = Head::from_frame(frame);
-    let headers = frame::parse(head.as_slice()).unwrap();
-    (offload(meta, &mut head, &headers, frame.len() as u32), head)
-}
-
-#[test]
-fn a_blank_checksum_is_where_the_protocol_has_it() {
-    let blank = Meta { csum_blank: true, gso: None };
-    let csum = |meta, frame: &[u8]| judge(meta, frame).0.map(|offload| offload.csum);
-    assert_eq!(csum(blank, &frame(false, 6, 10)), Ok(Some(PartialCsum { start: 34, offset: 16 })));
-    assert_eq!(csum(blank, &frame(true, 17, 10)), Ok(Some(PartialCsum { start: 54, offset: 6 })));
-    assert_eq!(csum(Meta::default(), &frame(true, 17, 10)), Ok(None));
-    assert_eq!(csum(blank, &frame(false, 1, 10)), Err(BadOffload::CsumPlace));
-    let mut fragment = frame(false, 6, 10);
-    fragment[20] = 0x20;
-    assert_eq!(csum(blank, &fragment), Err(BadOffload::Fragment));
-}
-
-#[test]
-fn segmentation_matches_the_frame() {
-    let gso = |kind, size| Meta { csum_blank: true, gso: Some((kind, size)) };
-    let of = |meta, frame: &[u8]| judge(meta, frame).0.map(|offload| offload.gso);
-    let expected = Some(Gso { kind: GsoKind::TcpV4, size: 100, ecn: false });
-    assert_eq!(of(gso(1, 100), &frame(false, 6, 300)), Ok(expected));
-    assert_eq!(of(gso(2, 100), &frame(true, 6, 300)).unwrap().unwrap().kind, GsoKind::TcpV6);
-    assert_eq!(of(gso(1, 300), &frame(false, 6, 300)), Ok(None), "one segment is enough");
-    assert_eq!(of(gso(2, 100), &frame(false, 6, 300)), Err(BadOffload::GsoProtocol));
-    assert_eq!(of(gso(1, 100), &frame(false, 17, 300)), Err(BadOffload::GsoProtocol));
-}
-
-#[test]
-fn segmentation_without_a_blank_checksum_gets_one() {
-    for (v6, kind) in [(false, 1), (true, 2)] {
-        let bytes = frame(v6, 6, 500);
-        let meta = Meta { csum_blank: false, gso: Some((kind, 100)) };
-        let (judged, head) = judge(meta, &bytes);
-        let csum = judged.unwrap().csum.unwrap();
-        let at = usize::from(csum.start + csum.offset);
-        let field = u16::from_be_bytes([head.as_slice()[at], head.as_slice()[at + 1]]);
-        // Finished over the whole frame, it verifies.
-        let mut whole = bytes.clone();
-        whole[at..at + 2].copy_from_slice(&field.to_be_bytes());
-        let sum = Sum::of(&whole[usize::from(csum.start)..]).checksum();
-        whole[at..at + 2].copy_from_slice(&sum.to_be_bytes());
-        let headers = frame::parse(&bytes).unwrap();
-        let mut check = Sum::of(&whole[usize::from(csum.start)..]);
-        let mut pseudo = Sum::new();
-        pseudo.add_u16(pseudo_sum(&bytes, &headers, bytes.len() as u32).unwrap());
-        check.append(pseudo);
-        assert_eq!(check.fold(), 0xffff);
-    }
-}
-
-fn layout(len: u32, offload: Offload) -> Layout {
-    let sizes = Sizes::of(128, len, std::iter::empty);
-    Layout::of(sizes, &offload, || frame::parse(&frame(false, 6, 0))).unwrap()
-}
-
-#[test]
-fn a_frame_takes_a_slot_for_each_page() {
-    let request = [0xffff_0000 | 77, 123];
-    for (len, pages) in [(60, 1), (4096, 1), (4097, 2), (65_557, 17)] {
-        let layout = layout(len, Offload::default());
-        assert_eq!((layout.pages(), layout.slots()), (pages, pages));
-        let mut total = 0;
-        for n in 0..pages {
-            let [head, tail] = layout.response(n, request);
-            assert_eq!(
-                (head, layout.size(n)),
-                (77, Some((tail >> 16) as u16)),
-                "the id, at offset zero"
-            );
-            assert_eq!(tail as u16, if n + 1 < pages { 4 } else { 0 });
-            total += tail >> 16;
-        }
-        assert_eq!(total, len);
-    }
-}
-
-fn sizes(head: u32, pieces: &[u32]) -> Option<Vec<u16>> {
-    let sizes = Sizes::of(head, head + pieces.iter().sum::<u32>(), || pieces.iter().copied())?;
-    Some(sizes.bytes[..sizes.count.into()].to_vec())
-}
-
-#[test]
-fn pieces_stay_whole_as_far_as_there_are_slots() {
-    assert_eq!(sizes(66, &[4000]), Some(vec![4066]), "it fits one page");
-    assert_eq!(sizes(66, &[4031]), Some(vec![66, 4031]));
-    assert_eq!(sizes(66, &[100, 4096, 2000, 2096, 1]), Some(vec![166, 4096, 4096, 1]));
-    assert_eq!(sizes(60, &[5000]), Some(vec![4096, 964]), "a piece that no page holds");
-}
-
-#[test]
-fn a_frame_of_too_many_pieces_fills_its_pages() {
-    let frame = |first: u32, last: u32| {
-        sizes(66, &[vec![first], vec![4000; 15], vec![last]].concat()).unwrap()
-    };
-    assert_eq!(frame(4096, 4000).len(), 18, "the first is pulled out");
-    assert_eq!(frame(300, 4000).len(), 17);
-    let full = sizes(66, &[vec![191], vec![4000; 16], vec![97]].concat()).unwrap();
-    assert_eq!(
-        (full[0], full[1], full.len()),
-        (4096, 4096, 16),
-        "too many that are not pulled out"
-    );
-    let many = sizes(66, &[2100; 30]).unwrap();
-    assert_eq!((many[0], many.len()), (4096, 16));
-    assert_eq!(sizes(66, &[4096; 18]), None, "longer than any frame");
-}
-
-proptest! {
-    #[test]
-    fn all_bytes_have_a_place(head in 1u32..128, pieces in prop::collection::vec(1u32..4097, 0..24)) {
-        let len = head + pieces.iter().sum::<u32>();
-        match sizes(head, &pieces) {
-            None => prop_assert!(len > 18 * 4096),
-            Some(sizes) => {
-                prop_assert!(sizes.iter().all(|size| (1..=4096).contains(size)));
-                prop_assert!(sizes.len() <= 17 || sizes.len() == 18 && sizes[0] <= PULLED || len > 17 * 4096);
-                prop_assert_eq!(sizes.iter().map(|size| u32::from(*size)).sum::<u32>(), len);
-                prop_assert!(u32::from(sizes[0]) >= head.min(len));
-            }
-        }
-    }
-}
-
-#[test]
-fn the_first_slot_has_the_offload() {
-    let csum = Some(PartialCsum { start: 34, offset: 16 });
-    let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1448, ecn: true });
-    let partial = layout(5000, Offload { csum, gso, valid: false });
-    assert_eq!((partial.pages(), partial.slots()), (2, 3));
-    assert_eq!([0, 1, 2].map(|n| partial.size(n)), [Some(4096), None, Some(904)]);
-    assert_eq!(partial.response(0, [1, 0]), [1, 4096 << 16 | 0b1111]);
-    assert_eq!(partial.response(1, [2, 0]), [1 | 1448 << 16, 1]);
-    assert_eq!(partial.response(2, [3, 0]), [3, 904 << 16]);
-    let valid = layout(60, Offload { valid: true, ..Offload::default() });
-    assert_eq!(valid.response(0, [1, 0]), [1, 60 << 16 | 1]);
-}
-
-#[test]
-fn what_slots_cannot_say_is_refused() {
-    let at =
-        |start, offset| Offload { csum: Some(PartialCsum { start, offset }), ..Offload::default() };
-    let tcp = || frame::parse(&frame(false, 6, 0));
-    assert!(Layout::of(Sizes::of(60, 60, std::iter::empty), &at(34, 16), tcp).is_some());
-    assert!(Layout::of(Sizes::of(60, 60, std::iter::empty), &at(34, 6), tcp).is_none());
-    assert!(
-        Layout::of(Sizes::of(60, 60, std::iter::empty), &at(54, 16), tcp).is_none(),
-        "in a tunnel"
-    );
-    let gso = Some(Gso { kind: GsoKind::UdpV4, size: 1, ecn: false });
-    assert!(
-        Layout::of(
-            Sizes::of(60, 60, std::iter::empty),
-            &Offload { gso, ..Offload::default() },
-            tcp
-        )
-        .is_none()
-    );
-}
-
-#[test]
-fn a_spoiled_frame_is_an_error_of_the_same_shape() {
-    let mut response = [5, 4096 << 16 | 0b1111];
-    spoil(&mut response);
-    assert_eq!(response, [5, 0xffff << 16 | 0b1111]);
 }
 
 /// The layouts of xen/include/public/io/netif.h, as bytes that a C compiler gives its structures
