@@ -1,3 +1,6 @@
+mod mapped_pages;
+mod virtqueues;
+
 use std::sync::{Arc, Mutex};
 
 use super::*;
@@ -99,6 +102,12 @@ fn granted_bytes_are_read_like_any() {
     assert_eq!(got, all[4060..4160]);
 }
 
+/// The owner of a mapping that the kernel can't find.
+#[derive(Debug)]
+struct Elsewhere;
+
+impl MappingOwner for Elsewhere {}
+
 /// The pages with these numbers, mapped: where they are, and a set of them.
 fn mapped(pages: &Pages, numbers: &[u32], writable: bool) -> Arc<crate::Pages> {
     let page = |n: &u32| {
@@ -108,62 +117,6 @@ fn mapped(pages: &Pages, numbers: &[u32], writable: bool) -> Arc<crate::Pages> {
         (GrantRef(*n), Arc::new(page))
     };
     Arc::new(crate::Pages::default().with(numbers.iter().map(page).collect()).unwrap())
-}
-
-#[test]
-fn bytes_in_mapped_pages_need_no_engine() {
-    let (pages, engine, bytes) = pages();
-    let set = mapped(&pages, &[1, 2, 5], true);
-    let mut seen = crate::pages::LookupHint::default();
-    let mut gather = Gather::new(0);
-    let pieces = [(at(1, 100), 150), (at(2, 0), 3000), (at(5, 96), 4000)];
-    let chain = gather.push_mapped(&engine, &set, &mut seen, pieces).unwrap();
-    // It goes with the bytes wherever they go, and as long as they are there.
-    let mut other = Gather::new(0);
-    let chain = other.append_from(&gather, chain).unwrap();
-    gather.clear();
-    drop(gather);
-    let mut got = vec![0; 7150];
-    assert_eq!(other.body(chain).read(&mut got), 7150);
-    assert_eq!(got, expected(&bytes, &pieces));
-    let mut heads = Heads::new();
-    heads.fetch(&other, &[chain], 200, 200);
-    heads.fetch_again(&other, &[chain], &[0], 200);
-    let mut head = [0; 200];
-    assert_eq!((heads.failure(0), heads.read(0, &mut head)), (None, 200));
-    assert_eq!(head[..], got[..200]);
-    assert!(pages.runs.lock().unwrap().iter().all(|copies| *copies == 0));
-    assert_eq!((seen.hits, seen.misses, Arc::strong_count(&set)), (3, 0, 2));
-    other.clear();
-    assert_eq!(Arc::strong_count(&set), 1);
-}
-
-/// Both ends mapped: copied at once; one of them: by their grants, in one batch with others.
-#[test]
-fn only_copies_between_mapped_pages_are_made_at_once() {
-    let (pages, engine, bytes) = pages();
-    let (sources, targets) = (mapped(&pages, &[1, 2], false), mapped(&pages, &[8, 9, 1], true));
-    let mut seen = crate::pages::LookupHint::default();
-    let mut gather = Gather::new(0);
-    let pieces = [(at(1, 0), 1000), (at(3, 7), 1000), (at(2, 1), 1000)];
-    let chain = gather.push_mapped(&engine, &sources, &mut seen, pieces).unwrap();
-    let rooms = [(8, 600), (10, 600), (9, 2000)];
-    let mut next = rooms.iter().map(|(page, len)| {
-        let page_at = targets.find(GrantRef(*page), true, &mut seen);
-        Target { page: page_at, ..room(*page, 10, *len) }
-    });
-    let mut grant_copies = GrantCopyBatch::new();
-    let body = gather.body(chain);
-    assert!(grant_copies.begin(&engine, body, 1, 3200, 9, 200));
-    let first = grant_copies.bytes(&[7; 200], next.next().unwrap());
-    grant_copies.body(body, first, || next.next());
-    assert_eq!(grant_copies.flush().count(), 0);
-    // From page 1 to 8 and 2 to 9 at once; 1 to 10 and 3 to 9 not.
-    assert_eq!(*pages.runs.lock().unwrap(), [2]);
-    let mut all = vec![0; bytes.len()];
-    pages.memory.read(0, &mut all).unwrap();
-    let got = expected(&all, &[(at(8, 10), 600), (at(10, 10), 600), (at(9, 10), 2000)]);
-    assert_eq!(got, [vec![7; 200], expected(&bytes, &pieces)].concat());
 }
 
 #[test]
@@ -310,123 +263,6 @@ fn without_rooms_it_is_the_receivers_fault() {
     assert_eq!(pages.runs.lock().unwrap().len(), 2);
 }
 
-/// The owner of a mapping that the kernel can't find.
-#[derive(Debug)]
-struct Elsewhere;
-
-impl MappingOwner for Elsewhere {}
-
-/// One who likes bytes of our own best when they are granted, too. Its domain 1 is as that of
-/// `Pages`.
-#[derive(Debug)]
-struct SelectiveEngine {
-    pages: Arc<Pages>,
-    own: Mutex<Vec<Arc<Memory>>>,
-    seen: Mutex<Vec<[Option<Granted>; 2]>>,
-}
-
-impl Engine for SelectiveEngine {
-    fn run(&self, copies: &mut Copies) {
-        let ends = copies.segments().iter().map(|copy| [copy.source(), copy.target()]);
-        self.seen.lock().unwrap().extend(ends);
-        copies.emulate(|pin, at, _, _| {
-            match at.domain {
-                DomId::SELF => pin.hold(&self.own.lock().unwrap()[at.reference.0 as usize / 1000]),
-                _ if self.pages.withheld.lock().unwrap().contains(&at.reference.0) => {
-                    return Err(Status::REFUSED);
-                }
-                _ => pin.hold(&self.pages.memory),
-            }
-            Ok(u64::from(at.reference.0 % 1000) * PAGE as u64 + u64::from(at.offset))
-        });
-    }
-
-    fn own_pages(&self, len: usize) -> Option<OwnPages> {
-        let (memory, fd) = Memory::shared(len).unwrap();
-        let same = RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd };
-        let mut own = self.own.lock().unwrap();
-        let references = (0..len.div_ceil(PAGE))
-            .map(|page| GrantRef((own.len() * 1000 + page) as u32))
-            .collect();
-        own.push(Arc::new(Memory::map(vec![same]).unwrap()));
-        Some(OwnPages { memory: memory.owned_by(Box::new(Elsewhere)), len, references })
-    }
-}
-
-#[test]
-fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
-    let (pages, _, bytes) = pages();
-    let selective = Arc::new(SelectiveEngine {
-        pages: Arc::clone(&pages),
-        own: Mutex::default(),
-        seen: Mutex::default(),
-    });
-    let engine: Arc<dyn Engine> = Arc::clone(&selective) as _;
-    let mut gather = Gather::new(0);
-    // More than one page of heads: none reaches into the next.
-    let frames: Vec<_> = (0..60).map(|n| [(at(n % 8, 5), 100 + n as u16)]).collect();
-    let chains: Vec<_> =
-        frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
-    let mut heads = Heads::new();
-    heads.fetch(&gather, &chains, 128, 128);
-    for (i, frame) in frames.iter().enumerate() {
-        let mut head = [0; 128];
-        let len = heads.read(i, &mut head);
-        assert_eq!((heads.failure(i), len), (None, heads.len(i)));
-        assert_eq!(head[..len], expected(&bytes, frame)[..len]);
-    }
-    let mut grant_copies = GrantCopyBatch::new();
-    for n in 0..40 {
-        let body = gather.body(chains[0]);
-        assert!(grant_copies.begin(&engine, body, n, 110, 1, 110));
-        grant_copies.bytes(&[n as u8; 110], room(8 + n / 20, (n % 20 * 200) as u16, 110));
-    }
-    assert_eq!(grant_copies.flush().count(), 0);
-    for n in 0..40u32 {
-        let mut got = [0; 110];
-        pages
-            .memory
-            .read(u64::from(8 + n / 20) * PAGE as u64 + u64::from(n % 20 * 200), &mut got)
-            .unwrap();
-        assert_eq!(got, [n as u8; 110]);
-    }
-    // These pages have no owner.
-    let seen = selective.seen.lock().unwrap();
-    assert_eq!(seen.len(), 100);
-    assert!(seen.iter().all(|ends| ends.iter().flatten().count() == 1
-        && ends.iter().flatten().all(|at| at.domain == DomId(1))));
-    drop(seen);
-    // And a failure is the other end's.
-    pages.withheld.lock().unwrap().extend([3, 12]);
-    heads.fetch(&gather, &chains, 128, 128);
-    assert_eq!((heads.failure(2), heads.failure(3)), (None, Some(Status::REFUSED)));
-    assert!(grant_copies.begin(&engine, gather.body(chains[0]), 7, 1, 1, 1));
-    grant_copies.bytes(b"x", room(12, 0, 1));
-    let blamed: Vec<_> = grant_copies.flush().map(|failure| failure.faulty).collect();
-    assert_eq!(blamed, [FaultyEnd::Receiver]);
-}
-
-#[test]
-fn mapped_bytes_go_to_granted_pages_when_it_is_settled() {
-    let (pages, engine, _) = pages();
-    let source = Arc::new(Memory::anonymous(8192).unwrap());
-    source.write(0, &[7; 8192]).unwrap();
-    let mut gather = Gather::new(0);
-    let chain = gather.push_range(&source, 100, 1000).unwrap();
-    let mut grant_copies = GrantCopyBatch::new();
-    let body = gather.body(chain);
-    assert!(grant_copies.begin(&engine, body, 0, 1004, 3, 4));
-    let left = grant_copies.bytes(b"head", room(3, 0, 500));
-    let mut more = [room(3, 500, 504)].into_iter();
-    grant_copies.body(body, left, || more.next());
-    assert!(!grant_copies.is_empty());
-    assert_eq!(grant_copies.flush().count(), 0);
-    assert!(grant_copies.is_empty());
-    let mut page = vec![0; 1004];
-    pages.memory.read(3 * PAGE as u64, &mut page).unwrap();
-    assert_eq!(page, [b"head".to_vec(), vec![7; 1000]].concat());
-}
-
 #[test]
 fn the_end_that_is_to_blame_is_found_out() {
     let (pages, engine, _) = pages();
@@ -477,81 +313,4 @@ fn what_does_not_fit_into_one_batch_makes_two() {
     assert_eq!(page, bytes[..COPIES]);
     assert!(!grant_copies.begin(&engine, gather.body(chain), 0, 1, COPIES + 1, 0));
     assert!(!grant_copies.begin(&engine, gather.body(chain), 0, 1, 1, STAGE + 1));
-}
-
-fn ring<D: DeviceRing, G: DriverRing>() -> (Arc<Memory>, D, G) {
-    let mem = Arc::new(Memory::anonymous(1 << 20).unwrap());
-    let config = RingConfig {
-        size: 32,
-        desc: 0x1000,
-        driver: 0x2000,
-        device: 0x3000,
-        event_idx: false,
-        indirect: false,
-        start: if std::any::type_name::<D>().contains("Packed") { 0x8000_8000 } else { 0 },
-    };
-    (
-        Arc::clone(&mem),
-        D::new(Arc::clone(&mem), &config).unwrap(),
-        G::new(mem, &config, None).unwrap(),
-    )
-}
-
-/// Granted frames in a virtqueue's buffers, some of them in several, one of them spoiled.
-fn virtqueue<D: DeviceRing, G: DriverRing>() {
-    let (pages, engine, bytes) = pages();
-    pages.withheld.lock().unwrap().push(13);
-    let (mem, mut device, mut driver) = ring::<D, G>();
-    for n in 0..12 {
-        let pieces = [
-            Piece { addr: 0x8000 + n * 0x1000, len: 100 },
-            Piece { addr: 0x8800 + n * 0x1000, len: 200 },
-        ];
-        driver.add(&pieces[..1 + n as usize % 2], Direction::In);
-        if n % 2 == 1 {
-            driver.publish();
-        }
-    }
-    driver.publish();
-    let (mut gather, mut grant_copies) = (Gather::new(0), GrantCopyBatch::new());
-    let frames =
-        [vec![(at(1, 5), 30)], vec![(at(13, 0), 600)], vec![(at(2, 4000), 96), (at(3, 0), 404)]];
-    for frame in &frames {
-        let chain = gather.push_granted(&engine, frame.iter().copied()).unwrap();
-        assert_eq!(
-            device.put(&mut [0; 12], b"head", gather.body(chain), true, &mut grant_copies),
-            Ok(Put::Done)
-        );
-    }
-    for failure in grant_copies.flush() {
-        assert_eq!((failure.faulty, failure.frame.unwrap().1), (FaultyEnd::Sender, 604));
-        device.invalidate(failure.frame.unwrap().0);
-    }
-    device.publish();
-    let mut used = vec![Used::default(); 32];
-    let count = driver.collect(&mut used).unwrap();
-    let lens: Vec<u32> = used[..count].iter().map(|used| used.len).collect();
-    // The first frame in one buffer; the second in three, all empty; the third in two and a bit.
-    assert_eq!(lens[..4], [46, 0, 0, 0]);
-    assert_eq!(lens[4..].iter().sum::<u32>(), 12 + 4 + 500);
-    let mut got = vec![0; 30];
-    mem.read(0x8000 + 16, &mut got).unwrap();
-    assert_eq!(got, expected(&bytes, &frames[0]));
-    // The third frame's first buffer is number 4, of 100 bytes in one piece.
-    let mut got = vec![0; 84];
-    mem.read(0x8000 + 4 * 0x1000 + 16, &mut got).unwrap();
-    assert_eq!(got, expected(&bytes, &frames[2])[..84]);
-    let mut got = vec![0; 100];
-    mem.read(0x8000 + 5 * 0x1000, &mut got).unwrap();
-    assert_eq!(got, expected(&bytes, &frames[2])[84..184]);
-}
-
-#[test]
-fn granted_frames_fill_split_rings() {
-    virtqueue::<SplitDevice, SplitDriver>();
-}
-
-#[test]
-fn granted_frames_fill_packed_rings() {
-    virtqueue::<PackedDevice, PackedDriver>();
 }
