@@ -5,7 +5,9 @@
 
 mod capture;
 mod dashboard;
+mod parts;
 mod restrictions;
+mod streams;
 mod uplink;
 
 use std::io::{Read, Write};
@@ -16,6 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lab::guest::Deadline;
+use parts::{drip, flood, pry, send, serve};
 
 const PART: &str = "RINGMAIN_TEST_PART";
 const LONG: Duration = Duration::from_secs(60);
@@ -38,126 +41,6 @@ fn part() {
         ["wait"] => std::thread::sleep(LONG),
         _ => panic!("{part}"),
     }
-}
-
-/// Takes connections, and answers each with how many bytes came and their sum.
-fn serve(address: &str) {
-    let listener = TcpListener::bind((address, 7)).unwrap();
-    println!("ready");
-    for stream in listener.incoming() {
-        std::thread::spawn(move || {
-            let mut stream = stream.unwrap();
-            let (mut count, mut sum, mut bytes) = (0u64, 0u64, vec![0; BLOCK]);
-            while let Ok(got @ 1..) = stream.read(&mut bytes) {
-                for byte in &bytes[..got] {
-                    count += 1;
-                    sum = sum.wrapping_mul(31).wrapping_add(u64::from(*byte));
-                }
-            }
-            let _ = stream.write_all(format!("{count} {sum}").as_bytes());
-        });
-    }
-}
-
-fn dial(address: &str) -> TcpStream {
-    let mut deadline = Deadline::new(LONG);
-    loop {
-        match TcpStream::connect((address, 7)) {
-            Ok(stream) => return stream,
-            Err(error) => assert!(!deadline.is_over(), "{address}: {error}"),
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Sends so many blocks over each of so many streams, and compares sums.
-fn send(address: &str, streams: u64, blocks: u64) {
-    std::thread::scope(|scope| {
-        for stream in 0..streams {
-            scope.spawn(move || {
-                let mut to = dial(address);
-                let (mut sum, mut state) = (0u64, stream + 1);
-                for _ in 0..blocks {
-                    let next = |_| {
-                        state ^= state << 13;
-                        state ^= state >> 7;
-                        state ^= state << 17;
-                        state as u8
-                    };
-                    let block: Vec<u8> = (0..BLOCK).map(next).collect();
-                    sum = block
-                        .iter()
-                        .fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-                    to.write_all(&block).unwrap();
-                }
-                to.shutdown(std::net::Shutdown::Write).unwrap();
-                let mut answer = String::new();
-                to.read_to_string(&mut answer).unwrap();
-                assert_eq!(answer, format!("{} {sum}", blocks * BLOCK as u64));
-            });
-        }
-    });
-    println!("sent");
-}
-
-/// Sends blocks over one stream, one every few milliseconds, until its standard input is closed,
-/// and compares sums.
-fn drip(address: &str) {
-    let mut to = dial(address);
-    println!("ready");
-    let last = std::thread::spawn(|| std::io::stdin().read_to_end(&mut Vec::new()).unwrap());
-    let (mut sum, mut count) = (0u64, 0usize);
-    while !last.is_finished() {
-        let block = [count as u8; 4096];
-        sum =
-            block.iter().fold(sum, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
-        to.write_all(&block).unwrap();
-        count += 1;
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    to.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = String::new();
-    to.read_to_string(&mut answer).unwrap();
-    assert_eq!(answer, format!("{} {sum}", count * 4096));
-}
-
-/// Tries to get at what another process has: its memory, and its descriptors, which may be others'
-/// memory.
-fn pry(id: &str) {
-    let denied = |what: &str, outcome: std::io::Result<()>| {
-        let error = outcome.expect_err(what);
-        assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "{what} of {id}: {error}");
-    };
-    let path = |file: &str| format!("/proc/{id}/{file}");
-    denied("reading the memory", std::fs::File::open(path("mem")).map(drop));
-    denied("writing the memory", std::fs::File::options().write(true).open(path("mem")).map(drop));
-    // Their numbers may be seen by the same user, but not what they are.
-    for entry in std::fs::read_dir(path("fd")).into_iter().flatten() {
-        let descriptor = entry.unwrap().path();
-        denied("a descriptor", std::fs::read_link(&descriptor).map(drop));
-        denied("a descriptor's file", std::fs::File::open(&descriptor).map(drop));
-    }
-    let first =
-        |mut entries: std::fs::ReadDir| entries.next().map_or(Ok(()), |entry| entry.map(drop));
-    denied("the mapped files", std::fs::read_dir(path("map_files")).and_then(first));
-    // Nothing that is not its own was left open for it, by those who run it.
-    let own = |id: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap();
-        let links = entries.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
-        links.map(|link| link.display().to_string()).collect()
-    };
-    let memories = |links: Vec<String>| links.iter().filter(|link| link.contains("memfd:")).count();
-    assert_eq!(memories(own("self")), 0);
-    assert!(
-        memories(own(&std::os::unix::process::parent_id().to_string())) <= 1,
-        "a guest has no memory but its own"
-    );
-}
-
-fn flood(address: &str) {
-    let mut to = dial(address);
-    println!("ready");
-    while to.write_all(&[7; BLOCK]).is_ok() {}
 }
 
 /// A process that is killed when it goes.
@@ -311,75 +194,6 @@ fn ready(guest: &mut ChildGuard) {
 
 fn succeeds(mut guest: ChildGuard) {
     assert!(guest.0.wait().unwrap().success());
-}
-
-#[test]
-#[ignore = "needs namespaces"]
-fn streams_between_guests_with_one_two_and_four_queues() {
-    let site = Site::start();
-    for queues in [1, 2, 4] {
-        let server = site.server(queues);
-        assert!(site.connected("server"));
-        let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
-        assert!(shown.contains(&format!("{queues} in use, 4 at most")), "{shown}");
-        succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
-        drop(server);
-        wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
-    }
-}
-
-/// Receivers fetch what they get, out of what exactly is granted of it.
-#[test]
-#[ignore = "needs namespaces"]
-fn streams_between_guests_that_copy_for_themselves() {
-    let site = Site::with("copy = \"guest\"\ngrants = \"range\"");
-    for queues in [1, 2, 4] {
-        let server = site.server(queues);
-        wait(|| site.connected("server"));
-        let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
-        assert!(shown.contains("range-grants") && shown.contains("guest-copy"), "{shown}");
-        succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
-        let shown = site.ask(&["port", "show", "guests/server"]).unwrap();
-        let copied = shown
-            .lines()
-            .find_map(|line| line.strip_prefix("guest copies")?.split_whitespace().next());
-        // What a guest on a busy processor fetches too late is dropped, and the backend copies for
-        // it for a while.
-        let least = if shown.contains("not_fetched") { 1 } else { 8 * 32 * BLOCK as u64 };
-        assert!(copied.is_some_and(|bytes| bytes.parse::<u64>().unwrap() >= least), "{shown}");
-        drop(server);
-        wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
-    }
-}
-
-/// The number before `word` in what `port show` says of mapped pages.
-fn mapped_pages(shown: &str, word: &str) -> u64 {
-    let line = shown
-        .lines()
-        .find_map(|line| line.strip_prefix("mapped pages"))
-        .unwrap_or_else(|| panic!("{shown}"));
-    let words: Vec<&str> = line.split([' ', ',']).filter(|word| !word.is_empty()).collect();
-    let at =
-        words.iter().position(|other| *other == word).unwrap_or_else(|| panic!("{word} in {line}"));
-    words[at - 1].parse().unwrap_or_else(|_| panic!("{word} in {line}"))
-}
-
-#[test]
-#[ignore = "needs namespaces"]
-fn streams_between_guests_whose_pages_stay_mapped() {
-    let site = Site::with("cache = 4096");
-    for queues in [1, 2, 4] {
-        let server = site.server(queues);
-        let shown = || site.ask(&["port", "show", "guests/server"]).unwrap();
-        // What is shown is up to date every other second.
-        wait(|| mapped_pages(&shown(), "of") == u64::from(queues) * 768);
-        succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
-        wait(|| mapped_pages(&shown(), "hits") > 100);
-        println!("{}", shown());
-        assert_eq!(mapped_pages(&shown(), "misses"), 0);
-        drop(server);
-        wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
-    }
 }
 
 #[test]
