@@ -31,7 +31,7 @@ pub fn run(data: &[u8]) {
         let neighbour = guests[1 - who].domain();
         step(&mut guests[who], choice & 0x7f, neighbour, &mut input);
     }
-    guests.iter_mut().for_each(HostileGuest::settle);
+    guests.iter_mut().for_each(HostileGuest::await_answer);
     site.is_served();
     drop(guests);
     site.awaits_no_guest();
@@ -52,7 +52,7 @@ fn step(guest: &mut HostileGuest, choice: u8, neighbour: u16, input: &mut Input<
         94..104 => guest.scribble(input),
         104..112 => guest.call(neighbour, input),
         112..120 => guest.notify(input),
-        120..122 => guest.settle(),
+        120..122 => guest.await_answer(),
         122..126 => guest.command(input),
         _ => guest.clog(input),
     }

@@ -74,7 +74,7 @@ impl HostileFrontEnd {
     }
 
     /// Waits until the daemon has dealt with what was sent.
-    pub fn settle(&self) {
+    pub fn await_answer(&self) {
         const GET_FEATURES: u32 = 1;
         if let Some(stream) = &self.stream
             && stubborn::discard(stream)

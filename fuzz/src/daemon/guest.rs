@@ -317,6 +317,8 @@ impl HostileGuest {
         let choice = input.u8();
         let Some(channel) = self.channels.get(usize::from(choice >> 2)) else { return };
         let waker = &channel.wakers[usize::from(choice & 1)];
+        // The guest itself must not block, which it may have let the descriptor do before.
+        let _ = rustix::fs::fcntl_setfl(waker, OFlags::NONBLOCK);
         let _ = rustix::io::write(waker, &(u64::MAX - 1).to_ne_bytes());
         if choice & 2 != 0 {
             let _ = rustix::fs::fcntl_setfl(waker, OFlags::empty());
@@ -324,9 +326,9 @@ impl HostileGuest {
     }
 
     /// Waits until hypervisor and store have dealt with what was sent.
-    pub fn settle(&mut self) {
+    pub fn await_answer(&mut self) {
         if let Some(store) = &mut self.store {
-            store.settle();
+            store.await_answer();
         }
     }
 }

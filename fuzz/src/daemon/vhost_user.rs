@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
         let who = usize::from(choice >> 7);
         step(&site, &mut front_ends[who], (choice & 0x7f, PORTS[who], queues), &mut input);
     }
-    front_ends.iter().for_each(HostileFrontEnd::settle);
+    front_ends.iter().for_each(HostileFrontEnd::await_answer);
     site.is_served();
     // Half of the time, ports are removed while somebody is connected.
     if input.u8() & 1 == 0 {
@@ -52,7 +52,7 @@ fn step(
         94..106 => front_end.kick(input.u8()),
         106..110 => front_end.resize(input),
         110..113 => front_end.clog(input),
-        113..119 => front_end.settle(),
+        113..119 => front_end.await_answer(),
         119..121 => front_end.disconnect(),
         121..123 => front_end.connect(),
         _ => {
