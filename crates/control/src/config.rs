@@ -88,7 +88,7 @@ pub struct Config {
     pub balance: bool,
     /// Path of the control socket.
     pub socket: PathBuf,
-    /// Who may use the control socket; by default, the daemon's user.
+    /// The users that may use the control socket; by default, the daemon's user.
     pub permissions: Permissions,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<MetricsSpec>,

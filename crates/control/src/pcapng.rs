@@ -67,9 +67,9 @@ pub struct Statistics {
     pub to: u64,
     /// Packets that passed.
     pub received: u64,
-    /// Those of them that the filter accepted.
+    /// Frames that the filter accepted.
     pub accepted: u64,
-    /// Those of them that were lost.
+    /// Frames that were lost.
     pub dropped: u64,
 }
 

@@ -28,7 +28,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Most connections at a time.
 const MAX_CONNECTIONS: usize = 32;
 
-/// Who may use the control socket.
+/// The users that may use the control socket.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ControlAccess {
     /// The permissions of the socket's file; by default, mode 0600.

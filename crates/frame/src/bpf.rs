@@ -49,10 +49,10 @@ pub enum BadFilter {
     /// There is no such word of memory.
     #[error("instruction {0} uses memory that does not exist")]
     Memory(usize),
-    /// It divides by the constant zero.
+    /// The instruction divides by the constant zero.
     #[error("instruction {0} divides by zero")]
     Division(usize),
-    /// It shifts by more bits than there are.
+    /// The instruction shifts by more bits than a word has.
     #[error("instruction {0} shifts by more than 31 bits")]
     Shift(usize),
     /// After the last instruction, there would be another one.

@@ -216,17 +216,23 @@ impl Machine {
         Ok(Guest::local(&self.host, &table))
     }
 
-    /// Creates a domain with this memory: its own pages, and the pages shared with the hypervisor.
+    /// Creates a domain with this memory, of this file: its own pages, and the pages shared with the
+    /// hypervisor.
     fn create(
         &self,
         domain: DomId,
-        memory: (Arc<Memory>, OwnedFd),
+        (memory, file): (Arc<Memory>, OwnedFd),
         layout: Layout,
         version: Version,
     ) -> Arc<Table> {
         self.destroy(domain);
-        let table =
-            Table::new(domain, memory, layout, self.host.design.locking, &self.host.readers);
+        let table = Table::new(
+            domain,
+            (memory, file),
+            layout,
+            self.host.design.locking,
+            &self.host.readers,
+        );
         table.set_version(version);
         let table = Arc::new(table);
         write(&self.host.domains).insert(domain, Arc::clone(&table));

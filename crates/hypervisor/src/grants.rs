@@ -57,7 +57,7 @@ pub const MAX_PAGES: usize = 256;
 /// Uses pages of other domains.
 pub trait Grants: Debug + Send + Sync {
     /// Maps pages of `domain`, readable and writable, side by side from address 0 of the memory.
-    /// They stay mapped as long as the memory lives, even when their domain is gone. Such
+    /// The pages stay mapped as long as the memory lives, even when their domain is gone. Such
     /// memory is for rings, and for devices to write into; it can't be a local end of a copy.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ impl<'a> Body<'a> {
         self.spans.is_empty() && self.len > 0
     }
 
-    /// Who can copy them, if they are granted.
+    /// The engine that can copy granted bytes.
     pub fn engine(&self) -> Option<&'a Arc<dyn Engine>> {
         self.source.and_then(|source| source.engine.as_ref())
     }

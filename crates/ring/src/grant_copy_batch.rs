@@ -148,7 +148,7 @@ impl GrantCopyBatch {
     /// For the frame that was begun last: copies `len` bytes that are mapped at `at`.
     ///
     /// # Safety
-    /// They must be mapped now.
+    /// The pages must be mapped now.
     unsafe fn local<'a>(
         &mut self,
         at: *const u8,

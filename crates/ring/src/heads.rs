@@ -7,7 +7,7 @@ use crate::copies::{Copies, Engine, Stage, Status, run};
 use crate::gather::{Chain, Gather};
 use crate::granted_copy::{copies_for, offsets};
 
-/// Who can copy the bytes of `chains`.
+/// The engine that can copy the bytes of `chains`.
 fn engine_of<'a>(gather: &'a Gather, chains: &[Chain]) -> Option<&'a Arc<dyn Engine>> {
     chains.iter().find_map(|chain| gather.body(*chain).engine())
 }

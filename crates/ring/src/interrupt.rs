@@ -91,7 +91,7 @@ impl Writer {
         let second = ticks::now().wrapping_sub(began);
         let spent = common(first, second, spent);
         if spent >= SLOW {
-            // That is what each of the two took.
+            // Each of the two took so long.
             let spent = u64::try_from(2 * spent.as_nanos()).unwrap_or(u64::MAX);
             SLOW_TIME.set(SLOW_TIME.get().saturating_add(spent));
         }

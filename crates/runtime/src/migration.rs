@@ -5,7 +5,7 @@
 //!
 //! 1. its pipeline has drained it: all that it sent has been completed, and all that was on its
 //!    way to it when the last sender began to wait has been delivered;
-//! 2. it has been at rest for [`SETTLE`] after that, so that its peer, and the peers that it sent
+//! 2. it has been at rest for [`QUIESCENCE`] after that, so that its peer, and the peers that it sent
 //!    to, have consumed what lies in their rings. Where its flows go next, and who sends to it, may
 //!    be other queues of the same peers. Some of those rings are other workers', so what has been
 //!    consumed is not looked at.
@@ -22,7 +22,7 @@ use crate::pipeline::{Departure, Pipeline};
 pub const TIMEOUT: Duration = Duration::from_millis(50);
 
 /// How long a queue that migrates rests before it leaves.
-pub const SETTLE: Duration = Duration::from_millis(10);
+pub const QUIESCENCE: Duration = Duration::from_millis(10);
 
 /// A queue that is about to leave.
 pub(crate) struct Departing<P: Pipeline> {
@@ -67,18 +67,18 @@ impl<P: Pipeline> Departing<P> {
         if self.how == Departure::Detach {
             return if drained { Next::Detach } else { Next::Wait };
         }
-        if drained && self.has_settled(now) {
+        if drained && self.has_quiesced(now) {
             return Next::Detach;
         }
         if self.until <= now { Next::Stay } else { Next::Wait }
     }
 
-    fn has_settled(&mut self, now: Instant) -> bool {
+    fn has_quiesced(&mut self, now: Instant) -> bool {
         match self.rest {
             Rest::Draining => self.rest = Rest::Drained(now),
             Rest::Drained(round) if now > round => self.rest = Rest::Since(now),
             Rest::Drained(_) => {}
-            Rest::Since(since) => return now.saturating_duration_since(since) >= SETTLE,
+            Rest::Since(since) => return now.saturating_duration_since(since) >= QUIESCENCE,
         }
         false
     }

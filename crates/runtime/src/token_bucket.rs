@@ -118,7 +118,7 @@ impl TokenBucket {
     pub fn give_back(&self, units: u64) {
         let cost = ticks(units, self.rate.per_second);
         let back = |paid: u64| Some(paid.saturating_sub(cost));
-        // It is never refused.
+        // The request is never refused.
         let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back);
     }
 

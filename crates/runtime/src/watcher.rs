@@ -70,7 +70,7 @@ impl Watcher {
 
     /// Stops watching `fd`.
     pub fn remove(&self, fd: impl AsFd) {
-        // It fails only for a descriptor that is not watched.
+        // The call fails only for a descriptor that is not watched.
         let _ = epoll::delete(&self.0, fd);
     }
 

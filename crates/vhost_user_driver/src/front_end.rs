@@ -181,7 +181,7 @@ impl FrontEnd {
         sent("SET_MEM_TABLE", self.messages.set_mem_table(&guest.table())).map(drop)
     }
 
-    /// Makes queue pair number `pair` with rings of `sizes` (Rx, Tx) and starts it.
+    /// Makes queue pair number `pair` with rings of so many descriptors, and starts it.
     ///
     /// # Errors
     /// As [`Vring::new`] and [`start`](Self::start).
@@ -189,11 +189,11 @@ impl FrontEnd {
         &mut self,
         guest: &mut Guest,
         pair: u16,
-        sizes: (u16, u16),
+        (rx_size, tx_size): (u16, u16),
         entries: u16,
     ) -> Result<Driver<R>, DriverError> {
-        let rx = Vring::new(guest, 2 * pair, sizes.0, self.features, entries)?;
-        let tx = Vring::new(guest, 2 * pair + 1, sizes.1, self.features, entries)?;
+        let rx = Vring::new(guest, 2 * pair, rx_size, self.features, entries)?;
+        let tx = Vring::new(guest, 2 * pair + 1, tx_size, self.features, entries)?;
         self.start(&rx, rx.config().start)?;
         self.start(&tx, tx.config().start)?;
         Ok(Driver { tx, rx })
@@ -247,7 +247,7 @@ impl FrontEnd {
         }
     }
 
-    /// Switches the log on or off, as QEMU does at the begin and at the end of a migration: first
+    /// Turns the log on or off, as QEMU does at the begin and at the end of a migration: first
     /// that of buffers, then that of the rings of `driver`.
     ///
     /// # Errors

@@ -318,7 +318,7 @@ fn multicast_groups_survive_a_restart() {
     wait(|| host.connected(&a) && host.connected(&b));
     introduce((&a, 1), (&b, 2));
     assert_eq!(come(&b), [1, 2, 3, 99]);
-    // It looks at its own key again now and then.
+    // The backend reads its own key again now and then.
     b.put("request-multicast-control", 1);
     assert_eq!(come(&b), [1, 2, 3, 99]);
     b.begin_anew();

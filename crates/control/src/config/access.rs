@@ -1,4 +1,4 @@
-//! Who may use a socket: mode, owner and group of its file; and users by name.
+//! The users that may use a socket: mode, owner and group of its file; and users by name.
 
 use rustix::fs::Mode;
 use sandbox::{Group, Owner, User};
@@ -53,7 +53,7 @@ impl FromText for SocketGroup {
     }
 }
 
-/// Who may use a socket, as far as a table says.
+/// The users that may use a socket, as far as a table says.
 pub(super) fn permissions(
     mode: Option<SocketMode>,
     owner: Option<SocketOwner>,

@@ -48,7 +48,7 @@ pub struct DiskSpec {
     pub name: String,
     /// The socket, on which the daemon listens.
     pub socket: PathBuf,
-    /// Who may use the socket.
+    /// The users that may use the socket.
     pub permissions: Permissions,
     /// The image: a file or a block device.
     pub image: PathBuf,

@@ -123,7 +123,7 @@ impl FromText for Direct {
 pub(in crate::config) struct SectorSize;
 
 impl SectorSize {
-    /// Those that guests know.
+    /// The sizes that guests know.
     pub(super) const ALL: [u16; 2] = [512, 4096];
 }
 

@@ -17,7 +17,7 @@ use super::value::{FromText, TableName, Text};
 pub struct MetricsSpec {
     /// The listener.
     pub listen: MetricsListen,
-    /// Who may use a socket of a path; by default, the daemon's user.
+    /// The users that may use a socket of a path; by default, the daemon's user.
     pub permissions: Permissions,
     /// Whether a dashboard is served, too.
     pub dashboard: bool,

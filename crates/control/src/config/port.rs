@@ -31,7 +31,7 @@ pub struct PortSpec {
     pub vlan: Vlan,
     /// Longest IP packet in bytes; `None`: no limit of its own.
     pub mtu: Option<u16>,
-    /// Who may use its socket, where it has one and listens.
+    /// The users that may use its socket, where it has one and listens.
     pub permissions: Permissions,
     /// How the port is served, where there is a choice.
     pub options: PortOptions,
@@ -46,7 +46,7 @@ pub enum PortKind {
     VhostUser {
         /// The socket.
         socket: PathBuf,
-        /// Who listens on it.
+        /// The side that listens on it.
         mode: Mode,
     },
     /// The host, over a TAP interface.
@@ -73,7 +73,7 @@ pub enum PortKind {
     },
 }
 
-/// Who listens on a vhost-user socket.
+/// The side that listens on a vhost-user socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Ringmain listens.
@@ -135,7 +135,7 @@ impl PortKind {
         self.attachment().socket
     }
 
-    /// Who listens on its socket, where that is a choice.
+    /// The side that listens on its socket, where that is a choice.
     pub fn mode(&self) -> Option<Mode> {
         self.attachment().mode
     }

@@ -234,7 +234,7 @@ fn find<T: Copy>(words: &Words<T>, text: &str) -> Result<T, String> {
     found.map(|(_, value)| *value).ok_or_else(unknown)
 }
 
-/// Who copies what a guest receives.
+/// The side that copies what a guest receives.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum CopySide {
     /// The backend, by grant copies.

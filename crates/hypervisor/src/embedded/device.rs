@@ -12,7 +12,7 @@ pub struct Device<'a> {
     pub handle: u32,
     /// Whose device.
     pub frontend: DomId,
-    /// Who serves it.
+    /// The backend that serves the device.
     pub backend: DomId,
     /// Further keys of the frontend's directory, such as `mac`.
     pub frontend_keys: &'a [(&'a str, &'a str)],

@@ -333,7 +333,7 @@ impl Drop for BoundPort {
 pub struct DomainEvents {
     /// Where.
     pub host: Arc<Host>,
-    /// Who binds.
+    /// The domain that binds the channel.
     pub by: DomId,
 }
 

@@ -43,7 +43,7 @@ fn text(mac: [u8; 6]) -> String {
 pub struct ServerConfig {
     /// The path of the socket.
     pub socket: PathBuf,
-    /// Who may connect; by default, the daemon's user.
+    /// The users that may connect; by default, the daemon's user.
     pub permissions: Permissions,
     /// Keys in the backend's directory of each interface, beside its address.
     pub keys: Vec<(String, String)>,

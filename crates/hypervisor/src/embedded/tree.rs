@@ -69,7 +69,7 @@ pub struct Change {
     pub path: String,
     /// With all that was below.
     pub removed: bool,
-    /// Who may know.
+    /// The domains that may know.
     permissions: Vec<Permission>,
 }
 

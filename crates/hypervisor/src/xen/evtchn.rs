@@ -69,7 +69,7 @@ struct Bound {
 
 impl Channel for Bound {
     fn notify(&self) {
-        // It fails when nobody is at the other end, and then nobody has to be told.
+        // The call fails when the other end is closed, and then no notification is needed.
         let _ = ioctl(&self.device, NOTIFY, [self.port]);
     }
 

@@ -175,7 +175,7 @@ fn frames_come_in_several_buffers() {
     receives::<PackedDriver, PackedDevice>(0x8000_8000);
 }
 
-/// Who wants to be told gets told, who does not is left in peace.
+/// A driver that asks for interrupts gets them, and another one gets none.
 fn doorbells<D: DriverRing, B: DeviceRing>(event_idx: bool, start: u32) {
     let (mem, mut driver, mut device) = both::<D, B>(event_idx, false, start);
     let (mut gather, mut chains) = (Gather::new(64), Vec::new());

@@ -104,10 +104,10 @@ fn a_full_gather_refuses() {
 #[test]
 fn an_appended_chain_outlives_where_it_came_from() {
     let (gather, chain, expected) = gather_of(&[100, 40]);
-    let mut grant_copies = Gather::new(0);
-    let moved = grant_copies.append_from(&gather, chain).unwrap();
+    let mut moved_to = Gather::new(0);
+    let moved = moved_to.append_from(&gather, chain).unwrap();
     drop(gather);
-    assert_eq!(all(grant_copies.body(moved)), expected);
+    assert_eq!(all(moved_to.body(moved)), expected);
 }
 
 #[test]

@@ -32,19 +32,24 @@ const BLOCK: u64 = 512;
 /// Most files that are remembered after they were unmapped.
 const REMEMBERED: usize = 64;
 
+/// A file of the host, as `stat` identifies it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId {
+    device: u64,
+    inode: u64,
+}
+
 /// A file that a peer's memory lies in.
 #[derive(Debug)]
 pub(super) struct BackingFile {
     fd: OwnedFd,
-    /// Device and number.
-    id: (u64, u64),
+    id: FileId,
 }
 
 /// Growth of a file.
 #[derive(Debug)]
 struct Growth {
-    /// Device and number.
-    id: (u64, u64),
+    id: FileId,
     /// The file, as long as some of it is mapped.
     file: Weak<BackingFile>,
     /// Whether the file is still there when it is not mapped.
@@ -146,7 +151,7 @@ impl MemoryAccount {
     pub fn charge(&self, file: &OwnedFd, bytes: u64) -> Result<(), MapError> {
         let stat = fs::fstat(file).map_err(std::io::Error::from)?;
         let mut files = self.lock();
-        files.add_made(file, (stat.st_dev, stat.st_ino), bytes);
+        files.add_made(file, FileId { device: stat.st_dev, inode: stat.st_ino }, bytes);
         self.update(&files);
         self.check()
     }
@@ -170,12 +175,12 @@ impl MemoryAccount {
     /// [`STEP`] in all: a few system calls.
     pub(crate) fn note(&self, faults: u64) {
         if self.faults.fetch_add(faults, Ordering::Relaxed) + faults >= STEP {
-            self.settle(0);
+            self.examine(0);
         }
     }
 
     /// Looks at the files. `faults`: so many page faults more may have happened in this memory.
-    pub(crate) fn settle(&self, faults: u64) {
+    pub(crate) fn examine(&self, faults: u64) {
         // Another thread that is at it sees the same.
         let mut files = match self.files.try_lock() {
             Ok(files) => files,
@@ -238,7 +243,7 @@ impl Charged {
         let mut files = self.account.lock();
         for fd in fds {
             let Ok(stat) = fs::fstat(&fd) else { continue };
-            let id = (stat.st_dev, stat.st_ino);
+            let id = FileId { device: stat.st_dev, inode: stat.st_ino };
             if self.files.iter().all(|file| file.id != id) {
                 self.files.push(files.find_or_add(fd, id, stat.st_blocks as u64 * BLOCK));
             }
@@ -250,11 +255,11 @@ impl Charged {
 
 impl Files {
     /// A file of the session at hand, which has `now` bytes.
-    fn find_or_add(&mut self, fd: OwnedFd, id: (u64, u64), now: u64) -> Arc<BackingFile> {
+    fn find_or_add(&mut self, fd: OwnedFd, id: FileId, now: u64) -> Arc<BackingFile> {
         self.forget();
         let session = self.session;
         let Some(growth) = self.list.iter_mut().find(|growth| growth.id == id) else {
-            let existence = Existence::watch(fd.as_fd(), id.0);
+            let existence = Existence::watch(fd.as_fd(), id.device);
             let file = Arc::new(BackingFile { fd, id });
             let weak = Arc::downgrade(&file);
             self.list.push(Growth { id, file: weak, existence, session, seen: now, charged: 0 });
@@ -271,9 +276,9 @@ impl Files {
     }
 
     /// A file of `bytes` that this process has made in the session at hand, and does not map here.
-    fn add_made(&mut self, fd: &OwnedFd, id: (u64, u64), bytes: u64) {
+    fn add_made(&mut self, fd: &OwnedFd, id: FileId, bytes: u64) {
         self.forget();
-        let existence = Existence::watch(fd.as_fd(), id.0);
+        let existence = Existence::watch(fd.as_fd(), id.device);
         let (file, session) = (Weak::new(), self.session);
         self.list.push(Growth { id, file, existence, session, seen: bytes, charged: bytes });
     }

@@ -26,9 +26,9 @@ impl Memory {
     }
 
     /// So many page faults may have happened in this memory or in another one.
-    pub fn settle(&self, faults: u64) {
+    pub fn examine(&self, faults: u64) {
         if let Some(charged) = &self.charged {
-            charged.account.settle(faults);
+            charged.account.examine(faults);
         }
     }
 

@@ -35,7 +35,7 @@ impl World {
         self.now += INTERVAL;
         for worker in 0..self.workers {
             let wanted = self.wanted(worker);
-            // Who is overloaded gives each what it can.
+            // A worker that is overloaded gives each pair what it can.
             let given = wanted.min(1.0) / wanted.max(1e-9);
             self.busy[worker] += wanted.min(1.0) * INTERVAL.as_secs_f64();
             for (pair, cost) in

@@ -91,12 +91,12 @@ fn a_few_frames_are_told_of_at_once() {
         let worth = n < 20 + u64::from(WORTH);
         assert_eq!((coalescer.is_due(now), worth && coalescer.take()), (worth, worth), "frame {n}");
     }
-    let grant_copies = now + TIME + TIME / 2;
-    assert!(coalescer.is_due(grant_copies) && coalescer.take());
-    coalescer.publish(Notified::Deferred, came(40), grant_copies);
-    assert!(!coalescer.is_due(grant_copies), "there were many just before");
-    assert!(coalescer.is_due(grant_copies + TIME) && coalescer.take());
-    let silence = grant_copies + TIME * 3;
+    let later = now + TIME + TIME / 2;
+    assert!(coalescer.is_due(later) && coalescer.take());
+    coalescer.publish(Notified::Deferred, came(40), later);
+    assert!(!coalescer.is_due(later), "there were many just before");
+    assert!(coalescer.is_due(later + TIME) && coalescer.take());
+    let silence = later + TIME * 3;
     coalescer.publish(Notified::Deferred, came(41), silence);
     assert!(coalescer.is_due(silence));
 }

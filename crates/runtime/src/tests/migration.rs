@@ -19,7 +19,7 @@ fn a_queue_migrates_while_its_peer_publishes() {
         for n in 0..12 {
             let begun = Instant::now();
             let queue = group.migrate(n % 3, QueueId(0)).recv().unwrap();
-            assert!(begun.elapsed() >= crate::migration::SETTLE, "it rests before it leaves");
+            assert!(begun.elapsed() >= crate::migration::QUIESCENCE, "it rests before it leaves");
             let taken = ring.taken();
             thread::sleep(Duration::from_micros(300));
             assert_eq!(ring.taken(), taken, "nobody serves it meanwhile");

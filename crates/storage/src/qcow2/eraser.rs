@@ -84,7 +84,7 @@ impl Writer {
             // What is around it is kept, in a cluster of its own.
             _ => match self.prepare(offset, len)? {
                 Prepared::Now(place) => place.offset,
-                Prepared::Later(place) => {
+                Prepared::Deferred(place) => {
                     self.commit()?;
                     place.offset
                 }

@@ -6,7 +6,7 @@
 //! - Clusters are counted before anything refers to them. They are taken from a stock that was
 //!   counted, made zeros, and synchronised in advance, all by one `fdatasync`.
 //! - Clusters are given back after nothing on the disk refers to them any more, and no step of a
-//!   request uses them ([`Refcounts::settle`]).
+//!   request uses them ([`Refcounts::release_freed`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -172,7 +172,7 @@ impl Refcounts {
     /// When the file cannot become longer, or blocks of refcounts leave no room between them for so
     /// many (`EFBIG`).
     pub fn take_whole(&mut self, file: &File, gate: &Gate, wanted: u64) -> io::Result<u64> {
-        self.settle(file, gate)?;
+        self.release_freed(file, gate)?;
         let (mut first, mut cluster) = (self.hint, self.hint);
         let last = (self.end >> self.cluster_bits) + 2 * self.entries() + wanted;
         while cluster - first < wanted {
@@ -195,13 +195,13 @@ impl Refcounts {
     }
 
     /// Puts clusters back that were taken and not used.
-    pub fn put_back(&mut self, range: (u64, u64)) {
-        self.freed.push(range);
+    pub fn put_back(&mut self, (first, count): (u64, u64)) {
+        self.freed.push((first, count));
     }
 
     /// Makes more clusters ready.
     fn restock(&mut self, file: &File, gate: &Gate) -> io::Result<()> {
-        self.settle(file, gate)?;
+        self.release_freed(file, gate)?;
         let wanted = (STOCK >> self.cluster_bits).max(1);
         let mut found: Vec<(u64, u64)> = Vec::new();
         let (mut cluster, mut left) = (self.hint, wanted);
@@ -329,7 +329,7 @@ impl Refcounts {
     ///
     /// # Errors
     /// When the file cannot be synchronised or written. Clusters may be lost then.
-    pub fn settle(&mut self, file: &File, gate: &Gate) -> io::Result<()> {
+    pub fn release_freed(&mut self, file: &File, gate: &Gate) -> io::Result<()> {
         if self.freed.is_empty() {
             return Ok(());
         }
@@ -357,10 +357,10 @@ impl Refcounts {
     /// Gives back everything that is not in use, before the image is closed.
     ///
     /// # Errors
-    /// As for [`settle`](Self::settle).
+    /// As for [`release_freed`](Self::release_freed).
     pub fn close(&mut self, file: &File, gate: &Gate) -> io::Result<()> {
         self.freed.extend(self.stock.drain(..));
-        self.settle(file, gate)
+        self.release_freed(file, gate)
     }
 }
 

@@ -156,7 +156,7 @@ impl Work {
                 break;
             }
             if batch.is_empty() {
-                self.settle();
+                self.release_freed();
             }
             batch.drain(..).for_each(|task| match task {
                 Task::Job(job) => self.serve(job),
@@ -220,7 +220,7 @@ impl Work {
             Ok(Prepared::Now(place)) => {
                 self.unbilled.bill(job).placed(place, self.shared.gate.enter());
             }
-            Ok(Prepared::Later(place)) => self.held.push((self.unbilled.bill(job), place)),
+            Ok(Prepared::Deferred(place)) => self.held.push((self.unbilled.bill(job), place)),
             Err(error) => {
                 writer.note(&error);
                 fail(self.unbilled.bill(job), &error);
@@ -241,7 +241,7 @@ impl Work {
             }
         }
         if writer.refcounts.has_much_freed() {
-            self.settle();
+            self.release_freed();
         }
     }
 
@@ -274,10 +274,10 @@ impl Work {
     }
 
     /// Gives back clusters that nothing refers to any more.
-    fn settle(&mut self) {
+    fn release_freed(&mut self) {
         let Role::Writes(writer) = &mut self.role else { return };
         let Some((top, _)) = self.shared.top() else { return };
-        if let Err(error) = writer.refcounts.settle(top.file(), &self.shared.gate) {
+        if let Err(error) = writer.refcounts.release_freed(top.file(), &self.shared.gate) {
             writer.note(&error);
         }
     }

@@ -24,10 +24,10 @@ use super::table::{COPIED, Entry, Found, Tables};
 /// Where a write goes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Prepared {
-    /// It can begin.
+    /// The step can begin.
     Now(Place),
-    /// It can begin when what was copied has been [linked](Writer::commit).
-    Later(Place),
+    /// The step can begin when the copy has been [linked](Writer::commit).
+    Deferred(Place),
 }
 
 /// Changes the tables of an image.
@@ -148,7 +148,7 @@ impl Writer {
         };
         if copied {
             self.links.extend((0..count).map(|number| (first + number, to + number)));
-            return Ok(Prepared::Later(place));
+            return Ok(Prepared::Deferred(place));
         }
         self.link(tables, first, to, count)?;
         Ok(Prepared::Now(place))

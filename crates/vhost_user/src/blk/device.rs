@@ -92,7 +92,7 @@ impl<H: RequestHost> BlkDevice<H> {
         }
     }
 
-    /// Keeps a queue until [`settle`](Device::settle).
+    /// Keeps a queue until [`commit`](Device::commit).
     fn put(&mut self, index: usize, queue: Box<dyn VringQueue>) {
         self.queues[index] = Queue::Here(queue);
     }
@@ -179,7 +179,7 @@ impl<H: RequestHost> Device for BlkDevice<H> {
         }
     }
 
-    fn settle(&mut self) -> u32 {
+    fn commit(&mut self) -> u32 {
         let mut changed = std::mem::take(&mut self.changed);
         for (index, place) in self.queues.iter_mut().enumerate() {
             match std::mem::take(place) {

@@ -203,7 +203,7 @@ impl<H: QueueHost> Device for NetDevice<H> {
         self.hold(0..self.places.len());
     }
 
-    fn settle(&mut self) -> u32 {
+    fn commit(&mut self) -> u32 {
         let mut changes = Vec::new();
         for (index, place) in (0..).zip(&mut self.places) {
             let Some(pair) = place.held.take() else { continue };

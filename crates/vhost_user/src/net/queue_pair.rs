@@ -236,7 +236,7 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
 
     fn settle_faults(&self, faults: u64) {
         if let Some(memory) = &self.memory {
-            memory.settle(faults);
+            memory.examine(faults);
         }
     }
 

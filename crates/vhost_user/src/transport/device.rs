@@ -59,7 +59,7 @@ pub enum Declined {
 ///
 /// A session calls `start` only for a vring that is stopped, and the other vring methods for any
 /// vring below [`vring_count`](Device::vring_count). Vrings that these methods change pass no data
-/// until [`settle`](Device::settle), which the session calls once for each message.
+/// until [`commit`](Device::commit), which the session calls once for each message.
 pub trait Device {
     /// Device feature bits that are offered (virtio 1.2, 2.2: bits 0 to 23 and 50 to 127).
     fn features(&self) -> u64;
@@ -129,11 +129,11 @@ pub trait Device {
     /// not started.
     fn stop(&mut self, vring: usize) -> Option<u32>;
 
-    /// Several vrings are about to change. None passes data until [`settle`](Device::settle).
+    /// Several vrings are about to change. None passes data until [`commit`](Device::commit).
     fn hold_all(&mut self);
 
     /// All changes are made: vrings pass data again. Returns how many queues have changed.
-    fn settle(&mut self) -> u32;
+    fn commit(&mut self) -> u32;
 
     /// Changes how a started vring notifies and whether it passes data.
     fn control(&mut self, vring: usize, control: VringControl);

@@ -50,7 +50,7 @@ impl Event {
 
     /// Forgets signals that came so far.
     pub fn clear(&self) {
-        // It fails when there were none.
+        // The read fails when there were none.
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }

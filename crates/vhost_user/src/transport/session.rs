@@ -120,7 +120,7 @@ impl<D: Device> Session<D> {
         // To start a ring, this thread reads all of it, and all of its record.
         let settled = self.account.settle_own(page_faults::count().saturating_sub(faults));
         let result = result.and_then(|reply| settled.map(|()| reply).map_err(SessionError::from));
-        let queues = self.vrings.settle();
+        let queues = self.vrings.commit();
         let cost = MESSAGE + cost(queues) + REGION * std::mem::take(&mut self.mapped);
         let acknowledges = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
         let acknowledge = |status| acknowledges.then(|| Reply::Number(status).encode(header.code));
@@ -141,7 +141,7 @@ impl<D: Device> Session<D> {
     /// descriptors. Returns what it cost the workers.
     pub fn close(&mut self, signal_errors: bool) -> Duration {
         self.vrings.stop_all();
-        let queues = self.vrings.settle();
+        let queues = self.vrings.commit();
         if signal_errors {
             self.vrings.signal_errors();
         }

@@ -323,8 +323,8 @@ impl<D: Device> Vrings<D> {
     }
 
     /// Puts changes into effect. Returns how many queues have changed.
-    pub(super) fn settle(&mut self) -> u32 {
-        self.device.settle()
+    pub(super) fn commit(&mut self) -> u32 {
+        self.device.commit()
     }
 
     pub(super) fn reset(&mut self) {
@@ -374,7 +374,7 @@ impl<D: Device> Vrings<D> {
 impl<D: Device> Drop for Vrings<D> {
     fn drop(&mut self) {
         self.stop_all();
-        self.settle();
+        self.commit();
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) mod ctrl_type {
     pub const SET_HASH_MAPPING_SIZE: u16 = 5;
     pub const SET_HASH_MAPPING: u16 = 6;
     pub const SET_HASH_ALGORITHM: u16 = 7;
-    // Those of `static_grants`.
+    // The message types of `static_grants`.
     pub const GET_GREF_MAPPING_SIZE: u16 = 8;
     pub const ADD_GREF_MAPPING: u16 = 9;
     pub const DEL_GREF_MAPPING: u16 = 10;

@@ -84,9 +84,9 @@ proptest! {
             .flat_map(|(payload, n)| message(Kind::Write, n, 0, payload).unwrap()).collect();
         let (mut stream, mut left, mut got) = (Stream::default(), &sent[..], Vec::new());
         for cut in cuts.iter().cycle() {
-            let (now, grant_copies) = left.split_at((*cut).min(left.len()));
+            let (now, later) = left.split_at((*cut).min(left.len()));
             stream.extend(now);
-            left = grant_copies;
+            left = later;
             while let Some((header, payload)) = stream.next().unwrap() {
                 prop_assert_eq!(header.request as usize, got.len() + 1);
                 got.push(payload);

@@ -113,9 +113,9 @@ fn receives<M: Model>(size: u16, start: u32, mergeable: bool, net: usize, ops: V
                 let frame = [header, head, body].concat();
                 let mut rest = &frame[..];
                 for buffer in taken {
-                    let (now, grant_copies) = rest.split_at(rest.len().min(buffer.len as usize));
+                    let (now, later) = rest.split_at(rest.len().min(buffer.len as usize));
                     filled.push((buffer.id, now.len() as u32, buffer.pieces, now.to_vec()));
-                    rest = grant_copies;
+                    rest = later;
                 }
             }
             RxOp::Tell => {

@@ -113,7 +113,7 @@ fn a_bounded_number_of_files_is_remembered_and_all_of_a_session_are_charged() {
     for fd in &kept {
         let memory = page_of(&account, fd).unwrap();
         memory.write(0, &[1]).unwrap();
-        memory.settle(1);
+        memory.examine(1);
         // Nothing is charged for this one.
         drop(page_of(&account, &file()).unwrap());
     }
@@ -140,7 +140,7 @@ fn pages_that_the_peer_gave_back_are_not_charged_any_more() {
     let memory = map(&account, &fd);
     touch(&memory, 0, STEP);
     fallocate(&fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, LEN).unwrap();
-    account.settle(0);
+    account.examine(0);
     assert_eq!(account.allocated(), 0);
     touch(&memory, 0, STEP);
     assert_eq!(account.allocated(), STEP * PAGE);
@@ -168,8 +168,8 @@ fn faults_that_nobody_attributed_are_charged_where_a_file_has_grown() {
     for page in 0..100 {
         memory.write(page * PAGE, &[1]).unwrap();
     }
-    memory.settle(1000);
-    other.settle(1000);
+    memory.examine(1000);
+    other.examine(1000);
     assert_eq!((grown.allocated(), still.allocated()), (100 * PAGE, 0));
 }
 

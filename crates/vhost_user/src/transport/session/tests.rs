@@ -63,7 +63,7 @@ impl Device for Disk {
 
     fn hold_all(&mut self) {}
 
-    fn settle(&mut self) -> u32 {
+    fn commit(&mut self) -> u32 {
         0
     }
 
