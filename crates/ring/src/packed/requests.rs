@@ -179,6 +179,9 @@ impl RequestRing for PackedRequests {
     fn complete(&mut self, token: u16, len: u32) {
         let entry = self.list.entries.get_mut(usize::from(token)).filter(|entry| entry.count > 0);
         let Some(entry) = entry else { return };
+        if self.again.contains(&token) {
+            return;
+        }
         let Entry { last, count, id, .. } = *entry;
         entry.count = 0;
         self.in_flight -= 1;

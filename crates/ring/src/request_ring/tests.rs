@@ -260,6 +260,27 @@ fn requests_in_flight_are_taken_again_in_order() {
 }
 
 #[test]
+fn a_request_that_is_to_be_taken_again_is_not_in_flight_before() {
+    fn check<R: RequestRing, D: DriverRing>(mut guest: Guest<D>) {
+        let mut device = Work::<R>::new(guest.device());
+        assert!(guest.send(1));
+        guest.driver.publish();
+        assert!(device.take());
+        let (token, _) = device.taken[0];
+        let mut device = Work::<R>::new(guest.device());
+        device.ring.complete(token, TAG);
+        assert_eq!((device.ring.in_flight(), device.ring.publish()), (0, None));
+        assert!(device.take());
+        device.complete(0);
+        device.ring.publish();
+        guest.collect();
+        assert_eq!(guest.answered, [0]);
+    }
+    check::<SplitRequests, SplitDriver>(Guest::new(false, true, true));
+    check::<PackedRequests, PackedDriver>(Guest::new(true, true, true));
+}
+
+#[test]
 fn a_request_that_begins_like_another_is_a_violation() {
     let mut guest = Guest::<SplitDriver>::new(false, false, false);
     guest.send(1);
