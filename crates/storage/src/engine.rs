@@ -31,6 +31,10 @@ pub trait Engine: Send {
     /// Appends the requests whose step is done to `finished`.
     fn reap(&mut self, finished: &mut Vec<Finished>);
 
+    /// Has the kernel release the files of requests that are done. To be called whenever
+    /// [`completions`](Self::completions) is readable and no request is under way.
+    fn release(&mut self) {}
+
     /// Becomes readable when a step is done. Never read.
     fn completions(&self) -> BorrowedFd<'_> {
         self.event().as_fd()

@@ -205,6 +205,7 @@ impl BlockPipeline {
     /// Step 4: requests that the kernel has done with. True when there were any.
     pub(crate) fn complete_finished(&mut self) -> bool {
         if self.in_flight == 0 {
+            self.engine.release();
             return false;
         }
         if self.engine.has_unsubmitted() {

@@ -78,6 +78,17 @@ impl UringEngine {
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
+    /// Has the kernel process what it has deferred. What it does not process now, it will later.
+    fn run_deferred(&mut self) {
+        let sq = self.ring.submission();
+        let waits = sq.taskrun() || sq.cq_overflow();
+        drop(sq);
+        if waits {
+            let taken = self.ring.submit().unwrap_or_default();
+            self.unsubmitted = self.unsubmitted.saturating_sub(taken);
+        }
+    }
+
     /// Takes one completion after the other.
     fn take(&mut self, finished: &mut Vec<Finished>) {
         let requests = &mut self.requests;
@@ -177,15 +188,16 @@ impl Engine for UringEngine {
         if self.requests.is_empty() {
             return;
         }
-        let sq = self.ring.submission();
-        let waits = sq.taskrun() || sq.cq_overflow();
-        drop(sq);
-        if waits {
-            // Has the kernel process what is deferred. What it does not process now, it will later.
-            let taken = self.ring.submit().unwrap_or_default();
-            self.unsubmitted = self.unsubmitted.saturating_sub(taken);
-        }
+        self.run_deferred();
         self.take(finished);
+    }
+
+    /// A thread of the kernel that carried a request out may give up the request's file only after
+    /// the completion. That is deferred, too: until this thread asks, the file and its locks stay.
+    fn release(&mut self) {
+        if self.enabled {
+            self.run_deferred();
+        }
     }
 
     fn event(&self) -> &Arc<OwnedFd> {
@@ -209,14 +221,63 @@ impl Drop for UringEngine {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
     use super::*;
+    use crate::Image;
+    use crate::image::ImageOptions;
+
+    /// `None`: this host has no io_uring, and the test is skipped.
+    fn engine() -> Option<UringEngine> {
+        let skip = |error: &io::Error| println!("skipped: this host has no io_uring: {error}");
+        UringEngine::new().inspect_err(skip).ok()
+    }
+
+    /// Calls `look` when the engine says that something is done, until it returns true.
+    fn wait(engine: &mut UringEngine, mut look: impl FnMut(&mut UringEngine) -> bool) {
+        let start = Instant::now();
+        while !look(engine) {
+            assert!(start.elapsed() < Duration::from_secs(60), "waited for a minute in vain");
+            let event = Arc::clone(engine.event());
+            let second = rustix::event::Timespec { tv_sec: 1, tv_nsec: 0 };
+            poll(&mut [PollFd::new(&*event, PollFlags::IN)], Some(&second)).unwrap();
+            let _ = rustix::io::read(&*event, &mut [0; 8]);
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_closed_is_unlocked() {
+        let Some(mut engine) = engine() else { return };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let options = ImageOptions::new(file.path().to_owned());
+        for _ in 0..1000 {
+            let image = Arc::new(Image::open(&options).unwrap());
+            image.lock_now().unwrap();
+            // A thread of the kernel carries out every request of this kind.
+            let mut request = Box::<Request>::default();
+            (request.image, request.operation) = (Some(image), Operation::Sync);
+            engine.submit(request);
+            engine.flush();
+            let mut finished = Vec::new();
+            wait(&mut engine, |engine| {
+                engine.reap(&mut finished);
+                !finished.is_empty()
+            });
+            drop(finished);
+            let other = Image::open(&options).unwrap();
+            wait(&mut engine, |engine| {
+                engine.release();
+                other.lock_now().is_ok()
+            });
+        }
+    }
 
     #[test]
     fn a_ring_opens_neither_files_nor_sockets() {
-        let mut engine = match UringEngine::new() {
-            Ok(engine) => engine,
-            Err(error) => return println!("skipped: this host has no io_uring: {error}"),
-        };
+        let Some(mut engine) = engine() else { return };
         engine.enable();
         let folder = types::Fd(libc::AT_FDCWD);
         let forbidden = [
