@@ -14,6 +14,7 @@ pub use crate::request::Finished;
 use crate::request::Request;
 
 pub use threads::ThreadEngine;
+pub(crate) use threads::carry_out;
 pub use uring::UringEngine;
 
 /// Carries out one step of each request that it is given.
@@ -34,6 +35,12 @@ pub trait Engine: Send {
     /// Has the kernel release the files of requests that are done. To be called whenever
     /// [`completions`](Self::completions) is readable and no request is under way.
     fn release(&mut self) {}
+
+    /// Whether it is to be given steps that only copy in memory, too, which workers carry out
+    /// themselves otherwise.
+    fn takes_copies(&self) -> bool {
+        false
+    }
 
     /// Becomes readable when a step is done. Never read.
     fn completions(&self) -> BorrowedFd<'_> {

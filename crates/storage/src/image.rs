@@ -19,7 +19,7 @@ use crate::command::SECTOR;
 use crate::image_lock::{Part, try_lock};
 use crate::qcow2::Qcow2;
 use handles::Handles;
-use opening::{punches_holes, size};
+use opening::{is_in_memory, punches_holes, size};
 pub use options::{Alignment, Direct, Format, ImageError, ImageOptions};
 
 /// How long an image's lock is waited for: as long as requests of a process that was killed take.
@@ -37,6 +37,8 @@ pub struct Image {
     sector: u32,
     physical: u32,
     bytes: AtomicU64,
+    /// Its bytes are in memory, and stay there.
+    in_memory: bool,
 }
 
 /// Where the bytes of a disk are.
@@ -98,6 +100,7 @@ impl Image {
             .map_or_else(|| punches_holes(&handles.buffered, bytes), |geometry| geometry.discards);
         Ok(Image {
             path: path.clone(),
+            in_memory: is_in_memory(&handles.buffered, kind),
             data: Data::Raw(handles),
             read_only: options.read_only,
             is_device,
@@ -123,6 +126,7 @@ impl Image {
             path: options.path.clone(),
             read_only: options.read_only,
             is_device: false,
+            in_memory: false,
             discards,
             sector,
             physical: unit.max(sector),
@@ -208,6 +212,12 @@ impl Image {
     /// Whether the page cache is passed by, and what the kernel asks of requests then.
     pub fn alignment(&self) -> Option<Alignment> {
         self.handles().direct.as_ref().map(|(_, alignment)| *alignment)
+    }
+
+    /// Whether its bytes are in memory, and stay there: a raw file of a tmpfs. Copying from and to
+    /// it does not wait.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.in_memory
     }
 
     /// Bytes of a block: what requests are aligned to.

@@ -21,6 +21,7 @@
 
 #![deny(unsafe_code)]
 
+mod accept;
 pub mod command;
 pub mod count;
 pub mod disk;

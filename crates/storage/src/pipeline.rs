@@ -16,15 +16,14 @@ use runtime::fault_meter::FaultMeter;
 use runtime::{RunCounters, Served};
 use slab::Slab;
 
-use crate::command::{self, BlockStatus, Command, HEADER, RANGE, Refusal};
-use crate::count::{ErrorReason, RequestType};
+use crate::accept::{Next, begin, parse};
+use crate::command::BlockStatus;
 use crate::engine::Engine;
-use crate::image::Format;
 use crate::inbox::Inbox;
 use crate::limits;
 use crate::outcome::{advance, failure, retries};
 use crate::queue::QueueError;
-use crate::request::{Finished, Operation, Request, Returned};
+use crate::request::{Finished, Request, Returned};
 use crate::slot::Slot;
 
 /// The cost that a disk may use of its worker in one round, in the unit of the frame pipeline: the
@@ -55,6 +54,8 @@ pub struct BlockPipeline {
     inbox: Arc<Inbox>,
     /// Requests of the inbox, while they are looked at; empty otherwise.
     returned: Vec<Returned>,
+    /// Requests whose step this worker has carried out itself; empty between bursts.
+    here: Vec<Finished>,
     /// Slots in which requests were completed, while they are published; empty otherwise.
     dirty: Vec<usize>,
     /// Requests that are with the engine.
@@ -62,16 +63,6 @@ pub struct BlockPipeline {
     pub(crate) faults: FaultMeter,
     pub(crate) now: Instant,
     pub(crate) run: Arc<RunCounters>,
-}
-
-/// The next action for a request that was checked.
-enum Next {
-    /// The kernel is to carry it out.
-    Submit,
-    /// The request is done, with so many bytes written to its buffers.
-    Done(u32),
-    /// The request failed.
-    Failed(BlockStatus, ErrorReason),
 }
 
 impl BlockPipeline {
@@ -82,6 +73,7 @@ impl BlockPipeline {
             slots: Slab::new(),
             inbox: Arc::new(Inbox::new(Arc::clone(engine.event()))),
             returned: Vec::new(),
+            here: Vec::new(),
             engine,
             pool: Vec::new(),
             finished: Vec::new(),
@@ -131,6 +123,7 @@ impl BlockPipeline {
             }
         }
         self.engine.flush();
+        self.finish_here();
         served.cost += self.measured(at);
         let Some(slot) = self.slots.get_mut(at).filter(|_| served.units > 0) else { return served };
         slot.flush();
@@ -170,8 +163,9 @@ impl BlockPipeline {
         }
         match next {
             Next::Submit => {
-                let direct =
-                    slot.on.disk.image().alignment().is_some() && !slot.on.queue.copies_data();
+                let image = slot.on.disk.image();
+                let direct = image.alignment().is_some() && !image.is_in_memory();
+                let direct = direct && !slot.on.queue.copies_data();
                 let bytes = if direct { request.left / DIRECT } else { request.left };
                 slot.in_flight += 1;
                 self.in_flight += 1;
@@ -191,6 +185,11 @@ impl BlockPipeline {
     /// Step 3: to the engine, which begins with all of a burst at once. Where the request's bytes
     /// are has to be found first, in some images; if it is not known here, their thread finds it.
     fn submit(&mut self, mut request: Box<Request>) {
+        if !self.engine.takes_copies()
+            && let Some(result) = request.copy_here()
+        {
+            return self.here.push((request, result));
+        }
         if request.find_place() {
             return self.engine.submit(request);
         }
@@ -217,11 +216,29 @@ impl BlockPipeline {
         let moved = returned || !finished.is_empty();
         finished.drain(..).for_each(|finished| self.finish_measured(finished));
         self.finished = finished;
+        self.finish_here();
         if moved {
             self.engine.flush();
             self.publish();
         }
         moved
+    }
+
+    /// Goes on with requests whose step was carried out here.
+    fn finish_here(&mut self) {
+        if self.here.is_empty() {
+            return;
+        }
+        // The time that the copies have taken is theirs.
+        self.now = Instant::now();
+        while !self.here.is_empty() {
+            let mut here = std::mem::take(&mut self.here);
+            here.drain(..).for_each(|finished| self.finish(finished));
+            if self.here.is_empty() {
+                self.here = here;
+            }
+        }
+        self.publish();
     }
 
     /// Goes on with requests that threads of images return. True when there were any.
@@ -296,86 +313,5 @@ impl BlockPipeline {
         if self.pool.len() < POOL {
             self.pool.push(request);
         }
-    }
-}
-
-/// Copies the header out of a request, and parses it.
-fn parse(slot: &Slot, request: &mut Request) -> Result<Command, Refusal> {
-    if let Some(refusal) = slot.on.queue.refusal(request.token) {
-        return Err(refusal);
-    }
-    let mut header = [0; HEADER];
-    if !request.chain.read(&mut header) {
-        return Err(Refusal::BadLength);
-    }
-    let lengths = (request.chain.readable_len(), request.chain.writable_len());
-    let chain = &mut request.chain;
-    command::parse(&header, lengths, slot.on.disk.bounds(), || {
-        let mut range = [0; RANGE];
-        chain.read(&mut range).then_some(range)
-    })
-}
-
-/// Counts a request, and says what its first step is.
-fn begin(slot: &Slot, request: &mut Request, command: Command, now: Instant) -> Next {
-    let (disk, count) = (&slot.on.disk, &slot.on.counters);
-    let stable = disk.is_write_through();
-    let (readable, writable) = (request.chain.readable_len(), request.chain.writable_len());
-    request.stable = false;
-    let (kind, operation, offset, left) = match command {
-        Command::Read(at) => {
-            count.reads.add(1);
-            count.read_bytes.add(writable);
-            note_way(slot, at, request.chain.writable());
-            (RequestType::Read, Operation::Read, at, writable)
-        }
-        Command::Write(at) => {
-            count.writes.add(1);
-            count.write_bytes.add(readable);
-            note_way(slot, at, request.chain.readable());
-            // The tables have to be stable, too.
-            request.stable = stable && disk.image().format() != Format::Raw;
-            let operation = Operation::Write { stable: stable && !request.stable };
-            (RequestType::Write, operation, at, readable)
-        }
-        Command::Flush => {
-            count.flushes.add(1);
-            if disk.image().is_read_only() {
-                return Next::Done(0);
-            }
-            (RequestType::Flush, Operation::Sync, 0, 0)
-        }
-        Command::GetId => {
-            count.others.add(1);
-            return Next::Done(request.chain.write(disk.serial()));
-        }
-        Command::Discard(at, len) => {
-            count.discards.add(1);
-            request.stable = stable;
-            (RequestType::Discard, Operation::PunchHole, at, len)
-        }
-        Command::WriteZeroes(at, len, unmap) => {
-            count.zeroes.add(1);
-            request.stable = stable;
-            let unmap = unmap && disk.image().discards();
-            let operation = if unmap { Operation::PunchHole } else { Operation::ZeroRange };
-            (RequestType::WriteZeroes, operation, at, len)
-        }
-    };
-    let is_range = matches!(operation, Operation::PunchHole | Operation::ZeroRange);
-    if is_range && left == 0 {
-        return Next::Done(0);
-    }
-    request.zeroes = kind == RequestType::WriteZeroes;
-    request.accepted = Some((kind, now));
-    (request.operation, request.offset, request.left) = (operation, offset, left);
-    request.image = Some(disk.image().clone());
-    Next::Submit
-}
-
-/// Counts a request whose first step passes through the page cache.
-fn note_way(slot: &Slot, offset: u64, pieces: &[libc::iovec]) {
-    if !slot.on.disk.image().file(offset, pieces).1 {
-        slot.on.counters.buffered.add(1);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use ring::IoChain;
 
 use crate::count::RequestType;
+use crate::engine::carry_out;
 use crate::image::Image;
 use crate::operation::ZEROS_LEN;
 pub use crate::operation::{Operation, STEP};
@@ -145,6 +146,24 @@ impl Request {
             (pieces, None, _) => (image.file(offset, pieces).0, offset),
         };
         Some(Step { file, operation: *operation, pieces, offset, len })
+    }
+
+    /// Carries out the next step on this thread, if it is one that only copies in memory. The
+    /// kernel would give it to another thread, since it cannot tell whether it would have to wait.
+    pub(crate) fn copy_here(&mut self) -> Option<Result<u32, i32>> {
+        let moves = match self.operation {
+            // Giving up as much memory as a guest likes takes long.
+            Operation::PunchHole | Operation::ZeroRange => false,
+            Operation::Read | Operation::Write { .. } | Operation::WriteZeros => true,
+            Operation::Sync => true,
+        };
+        if !moves || !self.image.as_ref().is_some_and(|image| image.is_in_memory()) {
+            return None;
+        }
+        match carry_out(&self.step()?) {
+            Err(libc::EINTR | libc::EAGAIN) => None,
+            result => Some(result),
+        }
     }
 
     /// Looks up the place of the next step. False: the thread of the image has to find it.

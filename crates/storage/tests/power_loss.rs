@@ -58,6 +58,10 @@ struct Recorder {
 }
 
 impl Engine for Recorder {
+    fn takes_copies(&self) -> bool {
+        true
+    }
+
     fn submit(&mut self, mut request: Box<Request>) {
         let (operation, offset) = request.step().map(|step| (step.operation, step.offset)).unwrap();
         let begun = match operation {

@@ -3,17 +3,21 @@
 mod guest;
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 
 use guest::{SECTOR, Sent, Site, options};
 use proptest::prelude::*;
 use ring::Violation;
 use ring::driver::{Direction, DriverRing, Piece};
+use rustix::event::{EventfdFlags, eventfd};
 use storage::Image;
 use storage::count::ErrorReason;
-use storage::engine::{Engine, ThreadEngine, UringEngine};
+use storage::engine::{Engine, Finished, ThreadEngine, UringEngine};
 use storage::image::{Direct, ImageOptions};
 use storage::queue::QueueError;
+use storage::request::Request;
 
 /// Sectors of the images.
 const SECTORS: u64 = 256;
@@ -25,6 +29,13 @@ const UNSUPP: u8 = 2;
 /// An image of zeros in a file system that takes space for what is written only.
 fn file() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(SECTORS * SECTOR as u64).unwrap();
+    file
+}
+
+/// The same in memory.
+fn file_in_memory() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
     file.as_file().set_len(SECTORS * SECTOR as u64).unwrap();
     file
 }
@@ -122,7 +133,55 @@ proptest! {
             site.disk.set_write_through(write_through).unwrap();
             play(&mut site, &steps);
         }
+        let file = file_in_memory();
+        let mut site = site(&file, 3, Box::new(ThreadEngine::new().unwrap()));
+        site.disk.set_write_through(write_through).unwrap();
+        play(&mut site, &steps);
     }
+}
+
+/// An engine that is given nothing.
+struct Unused(Arc<OwnedFd>);
+
+impl Engine for Unused {
+    fn submit(&mut self, _: Box<Request>) {
+        panic!("the worker copies from and to memory itself");
+    }
+
+    fn flush(&mut self) {}
+
+    fn has_unsubmitted(&self) -> bool {
+        false
+    }
+
+    fn reap(&mut self, _: &mut Vec<Finished>) {}
+
+    fn event(&self) -> &Arc<OwnedFd> {
+        &self.0
+    }
+}
+
+#[test]
+fn requests_for_an_image_in_memory_need_no_engine() {
+    if rustix::system::sysinfo().totalswap > 0 {
+        return println!("skipped: this host may swap the image out");
+    }
+    let file = file_in_memory();
+    let event = Arc::new(eventfd(0, EventfdFlags::empty()).unwrap());
+    let mut site = site(&file, 2, Box::new(Unused(event)));
+    let fill = |step: u8| Step::Write { sector: 7 * u64::from(step), sectors: 20, fill: step };
+    let mut steps: Vec<_> = (0..30).map(|step| (fill(step), usize::from(step) % 2, 512)).collect();
+    steps.push((Step::Flush, 0, 512));
+    steps.push((Step::Read { sector: 0, sectors: 100 }, 1, 4096));
+    steps.push((Step::Read { sector: SECTORS - 4, sectors: 8 }, 1, 4096));
+    play(&mut site, &steps);
+    site.disk.set_write_through(true).unwrap();
+    play(&mut site, &[(fill(0), 0, 4096)]);
+    // The image ends before the disk does.
+    file.as_file().set_len(10 * SECTOR as u64).unwrap();
+    assert_eq!(site.ask(&Sent::read(20, 4)).status, IOERR);
+    assert_eq!(site.ask(&Sent::read(8, 4)).status, IOERR, "the second step of two");
+    assert_eq!(failed(&site, ErrorReason::Truncated), 2);
 }
 
 #[test]

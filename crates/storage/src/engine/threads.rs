@@ -87,8 +87,8 @@ fn work(shared: &Shared) {
     }
 }
 
-/// Carries out a step.
-fn carry_out(step: &Step<'_>) -> Result<u32, i32> {
+/// Carries out a step on this thread.
+pub(crate) fn carry_out(step: &Step<'_>) -> Result<u32, i32> {
     let done = match step.operation {
         Operation::Read => return move_bytes(step, libc::preadv2, 0),
         Operation::Write { stable: true } => {
@@ -118,7 +118,7 @@ type Move = unsafe extern "C" fn(
 fn move_bytes(step: &Step<'_>, call: Move, flags: libc::c_int) -> Result<u32, i32> {
     let (pieces, count) = (step.pieces.as_ptr(), step.pieces.len() as libc::c_int);
     let offset = step.offset as libc::off_t;
-    // SAFETY: the pieces are those of a request, which is held by this thread and keeps its memory
+    // SAFETY: the pieces are those of a request, which is held by the caller and keeps its memory
     // mapped, or static; of the latter nothing is written.
     let moved = unsafe { call(step.file.as_raw_fd(), pieces, count, offset, flags) };
     u32::try_from(moved).map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
 use rustix::fs::{
     AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, StatxFlags, fallocate, fcntl_getfl,
-    fcntl_setfl, fstat, seek, statx,
+    fcntl_setfl, fstat, fstatfs, seek, statx,
 };
 
 use super::options::{Alignment, Direct, ImageError, ImageOptions};
@@ -111,6 +111,14 @@ pub(super) fn size(file: &File, kind: FileType, block: u32) -> rustix::io::Resul
     Ok(bytes - bytes % u64::from(block.max(1)))
 }
 
+/// Whether the file is in memory for good: its file system has no drive, and the host nowhere to
+/// swap memory to. A device is not, although its name may be in a file system in memory (`/dev`).
+pub(super) fn is_in_memory(file: &File, kind: FileType) -> bool {
+    const TMPFS: u32 = 0x0102_1994;
+    let is_tmpfs = || fstatfs(file).is_ok_and(|found| found.f_type as u32 == TMPFS);
+    kind == FileType::RegularFile && is_tmpfs() && rustix::system::sysinfo().totalswap == 0
+}
+
 /// Whether the file system gives back the space of a range. Asked of a range behind the end.
 pub(super) fn punches_holes(file: &File, bytes: u64) -> bool {
     let at = bytes.next_multiple_of(PAGE.into());
@@ -133,5 +141,16 @@ mod tests {
         assert!(!is_aligned(align, 100, &[piece(4, 512)]));
         assert!(!is_aligned(align, 0, &[piece(2, 512)]));
         assert!(!is_aligned(align, 0, &[piece(4, 512), piece(8, 511)]));
+    }
+
+    #[test]
+    fn a_device_is_not_in_memory_though_its_name_is() {
+        let kind = |file: &File| FileType::from_raw_mode(fstat(file).unwrap().st_mode);
+        let device = File::open("/dev/null").unwrap();
+        assert!(!is_in_memory(&device, kind(&device)));
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let file = File::create(folder.path().join("image")).unwrap();
+        let no_swap = rustix::system::sysinfo().totalswap == 0;
+        assert_eq!(is_in_memory(&file, kind(&file)), no_swap);
     }
 }
