@@ -2,6 +2,7 @@
 
 mod device;
 pub(crate) mod handles;
+mod locking;
 mod opening;
 pub(crate) mod options;
 
@@ -11,20 +12,17 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use parking_lot::Mutex;
 use rustix::fs::{FileType, ftruncate};
 
 use crate::command::SECTOR;
-use crate::image_lock::{Part, try_lock};
 use crate::qcow2::Qcow2;
 use handles::Handles;
+use locking::{LOCK_INTERVAL, LOCK_WAIT};
 use opening::{is_in_memory, punches_holes, size};
 pub use options::{Alignment, Direct, Format, ImageError, ImageOptions};
-
-/// How long an image's lock is waited for: as long as requests of a process that was killed take.
-const LOCK_WAIT: Duration = Duration::from_secs(1);
-const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// An image that is open. Locked by [`lock`](Self::lock).
 #[derive(Debug)]
@@ -37,6 +35,8 @@ pub struct Image {
     sector: u32,
     physical: u32,
     bytes: AtomicU64,
+    /// How many times it is locked here.
+    locked: Mutex<u32>,
     /// Its bytes are in memory, and stay there.
     in_memory: bool,
 }
@@ -108,6 +108,7 @@ impl Image {
             sector,
             physical,
             bytes: AtomicU64::new(bytes),
+            locked: Mutex::default(),
         })
     }
 
@@ -131,6 +132,7 @@ impl Image {
             sector,
             physical: unit.max(sector),
             bytes: AtomicU64::new(bytes),
+            locked: Mutex::default(),
             data: Data::Qcow2(Arc::new(qcow2)),
         })
     }
@@ -154,44 +156,6 @@ impl Image {
     /// The format.
     pub fn format(&self) -> Format {
         if self.qcow2().is_some() { Format::Qcow2 } else { Format::Raw }
-    }
-
-    /// Locks the image until it is closed and its last request has ended. Waits a second for a
-    /// process that was killed.
-    ///
-    /// # Errors
-    /// When somebody else has locked it.
-    pub fn lock(&self) -> Result<(), ImageError> {
-        let until = Instant::now() + LOCK_WAIT;
-        loop {
-            match self.lock_now() {
-                Err(ImageError::Locked(_)) if Instant::now() < until => {
-                    std::thread::sleep(LOCK_INTERVAL);
-                }
-                outcome => return outcome,
-            }
-        }
-    }
-
-    /// Locks the image without waiting.
-    ///
-    /// # Errors
-    /// As for [`lock`](Self::lock).
-    pub fn lock_now(&self) -> Result<(), ImageError> {
-        match self.try_lock() {
-            Ok(true) => self.qcow2().map_or(Ok(()), |qcow2| qcow2.start(self.read_only)),
-            Ok(false) => Err(ImageError::Locked(self.path.clone())),
-            Err(error) => Err(ImageError::System { path: self.path.clone(), error }),
-        }
-    }
-
-    fn try_lock(&self) -> io::Result<bool> {
-        let shared = self.read_only;
-        let first = try_lock(&self.handles().buffered, Part::First, shared)?;
-        match &self.handles().direct {
-            Some((file, _)) if first => try_lock(file, Part::Second, shared),
-            _ => Ok(first),
-        }
     }
 
     /// Where it is.
@@ -364,21 +328,6 @@ mod tests {
         assert_eq!((image.block(), image.bytes()), (4096, 8192));
         assert!(image.physical_block().is_multiple_of(4096));
         assert!(matches!(image.resize(Some(12_800)), Err(ImageError::Size(_))));
-    }
-
-    #[test]
-    fn a_second_opener_is_refused() {
-        let (file, first) = image(1 << 20);
-        first.lock().unwrap();
-        let second = Image::open(&options(file.path())).unwrap();
-        assert!(matches!(second.lock(), Err(ImageError::Locked(_))));
-        let read_only = ImageOptions { read_only: true, ..options(file.path()) };
-        let reader = Image::open(&read_only).unwrap();
-        assert!(matches!(reader.lock(), Err(ImageError::Locked(_))));
-        drop(first);
-        reader.lock().unwrap();
-        Image::open(&read_only).unwrap().lock().unwrap();
-        assert!(matches!(second.lock(), Err(ImageError::Locked(_))));
     }
 
     #[test]

@@ -80,3 +80,9 @@ pub(crate) fn try_lock(file: impl AsFd, part: Part, shared: bool) -> io::Result<
         Err(error) => Err(error.into()),
     }
 }
+
+/// Unlocks all that this description has locked of the file.
+pub(crate) fn unlock(file: impl AsFd) -> io::Result<()> {
+    fcntl(file, FcntlArg::F_OFD_SETLK(&lock_of(libc::F_UNLCK, 0, 0)))?;
+    Ok(())
+}

@@ -24,6 +24,9 @@ pub trait RequestHost {
 
     /// Takes a queue back, when none of its requests is under way any more.
     fn detach(&self, queue: QueueId) -> Option<Box<dyn RequestQueue>>;
+
+    /// The image has become longer: the front-end is to be told.
+    fn grown(&self) {}
 }
 
 /// A queue of the device.
@@ -76,6 +79,14 @@ impl<H: RequestHost> BlkDevice<H> {
                 image = %self.disk.image().path().display(), reason = %error,
                 "cannot make the image's data stable"
             );
+        }
+    }
+
+    /// Takes note of a length that the image has got while it was not locked here.
+    fn follow_length(&self) {
+        let image = self.disk.image();
+        if image.has_grown() && image.resize(None).is_ok() {
+            self.host.grown();
         }
     }
 
@@ -155,6 +166,27 @@ impl<H: RequestHost> Device for BlkDevice<H> {
     fn set_features(&mut self, features: Features) {
         self.features = features;
         self.update_write_through();
+    }
+
+    /// Locks the image. Where a guest migrates, the back-end at its former host has it locked until
+    /// the guest has stopped there.
+    fn acquire(&mut self) -> Result<(), String> {
+        self.disk.image().lock().map_err(|error| error.to_string())?;
+        self.follow_length();
+        Ok(())
+    }
+
+    /// Lets another back-end have the image. If the guest may go on there, what it has written is
+    /// in the image first, not in this host's page cache.
+    fn release(&mut self, migrated: bool) {
+        let image = self.disk.image();
+        let synced = if migrated && !image.is_read_only() { image.sync() } else { Ok(()) };
+        if let Err(error) = synced.and_then(|()| image.unlock()) {
+            tracing::warn!(
+                image = %image.path().display(), reason = %error,
+                "the image stays locked: its data cannot be made stable, or the lock not given up"
+            );
+        }
     }
 
     fn start(&mut self, vring: usize, start: VringStart<'_>) -> Result<Recovery, Violation> {

@@ -28,11 +28,12 @@ pub struct DiskConfig {
     pub name: String,
     /// Path of its socket, on which this side listens.
     pub socket: PathBuf,
-    /// Who may connect.
+    /// The users that may connect.
     pub permissions: Permissions,
     /// Queues that are offered.
     pub queues: u16,
-    /// The image, locked, and how it is shown.
+    /// The image, and how it is shown. An image that can be shared is locked while a front-end has
+    /// rings started; any other is locked already.
     pub disk: Arc<Disk>,
     /// How workers wait for its requests; `None`: as for all others.
     pub policy: Option<PollingPolicy>,
@@ -87,7 +88,7 @@ impl DiskPort {
             on_error,
             policy,
         });
-        let place = Place { disks, id };
+        let place = Place { disks, id, changes: Arc::clone(&changes) };
         let account = Arc::new(MemoryAccount::new(memory));
         let port = BlkPort {
             place: place.clone(),
@@ -134,10 +135,14 @@ impl DiskPort {
     /// # Errors
     /// When the image cannot have that length.
     pub fn resize(&self, bytes: Option<u64>) -> Result<u64, ImageError> {
-        let bytes = self.disk.image().resize(bytes)?;
+        let image = self.disk.image();
+        image.lock_now()?;
+        let resized = image.resize(bytes);
+        // An image that cannot be unlocked stays locked here.
+        let _ = image.unlock();
         // Nobody else has this event, so it does not block.
         let _ = self.changes.signal();
-        Ok(bytes)
+        resized
     }
 }
 
@@ -153,6 +158,7 @@ impl Drop for DiskPort {
 struct Place {
     disks: Arc<Disks>,
     id: DiskId,
+    changes: Arc<Event>,
 }
 
 impl RequestHost for Place {
@@ -162,6 +168,11 @@ impl RequestHost for Place {
 
     fn detach(&self, queue: QueueId) -> Option<Box<dyn RequestQueue>> {
         self.disks.detach(queue)
+    }
+
+    fn grown(&self) {
+        // Nobody else has this event, so it does not block.
+        let _ = self.changes.signal();
     }
 }
 

@@ -119,6 +119,20 @@ pub trait Device {
     /// The features that were negotiated, apart from the log. Called only while all vrings are stopped.
     fn set_features(&mut self, features: Features);
 
+    /// A vring is about to be started while none runs: the device takes what its vrings need.
+    ///
+    /// # Errors
+    /// Why the device cannot have that, in a line for people.
+    fn acquire(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// No vring runs any more. `migrated`: a log of written pages was in use, so the guest may go
+    /// on at another host.
+    fn release(&mut self, migrated: bool) {
+        let _ = migrated;
+    }
+
     /// Starts a vring where the ring itself shows that it stands, and returns what it shows.
     ///
     /// # Errors

@@ -68,6 +68,9 @@ pub enum SessionError {
         /// The first guest address behind the memory.
         memory: u64,
     },
+    /// The device cannot have what its vrings need.
+    #[error("{0}")]
+    Unavailable(String),
     /// A kick, call or error descriptor that is no eventfd.
     #[error("{name} for ring {ring} brings a descriptor that is no eventfd")]
     NoEvent {

@@ -28,6 +28,8 @@ pub(super) struct Vrings<D: Device> {
     vrings: Vec<Vring>,
     /// Vrings that were started elsewhere than the front-end said, or perhaps should have been.
     recovered: Vec<(usize, Recovery)>,
+    /// The device has what its vrings need.
+    acquired: bool,
 }
 
 impl<D: Device> Vrings<D> {
@@ -42,6 +44,7 @@ impl<D: Device> Vrings<D> {
             log: None,
             vrings,
             recovered: Vec::new(),
+            acquired: false,
         }
     }
 
@@ -106,10 +109,9 @@ impl<D: Device> Vrings<D> {
 
     /// Whether the log that is in use, if any, has a bit for each page of `memory`.
     pub(super) fn check_log(&self, memory: &Memory) -> Result<(), SessionError> {
+        let memory = memory.end();
         match self.used_log().map(|log| log.end()) {
-            Some(log) if log < memory.end() => {
-                Err(SessionError::ShortLog { log, memory: memory.end() })
-            }
+            Some(log) if log < memory => Err(SessionError::ShortLog { log, memory }),
             _ => Ok(()),
         }
     }
@@ -157,7 +159,20 @@ impl<D: Device> Vrings<D> {
     /// Stops a vring; its position.
     pub(super) fn get_base(&mut self, ring: u8, name: &'static str) -> Result<u32, SessionError> {
         let index = self.index(ring, name)?;
-        Ok(self.stop(index))
+        let base = self.stop(index);
+        self.release_if_stopped(false);
+        Ok(base)
+    }
+
+    /// No vring runs: the guest may go on elsewhere, if its memory was followed, and does so if the
+    /// connection `ends`.
+    fn release_if_stopped(&mut self, ends: bool) {
+        let migrated = self.used_log().is_some();
+        let stopped = self.acquired && !self.vrings.iter().any(|ring| ring.running);
+        if stopped && (migrated || ends) {
+            self.device.release(migrated);
+            self.acquired = false;
+        }
     }
 
     pub(super) fn set_base(
@@ -280,6 +295,10 @@ impl<D: Device> Vrings<D> {
         let outside =
             |OutsideMemory { part, addr }| SessionError::OutsideMemory { ring: index, part, addr };
         let config = vring.config(memory, features).map_err(outside)?;
+        if !self.acquired {
+            self.device.acquire().map_err(SessionError::Unavailable)?;
+            self.acquired = true;
+        }
         let packed = features.has(bit::RING_PACKED);
         let records = self.records.as_ref();
         let record = records.and_then(|records| records.record(index, packed, config.size));
@@ -374,6 +393,7 @@ impl<D: Device> Vrings<D> {
 impl<D: Device> Drop for Vrings<D> {
     fn drop(&mut self) {
         self.stop_all();
+        self.release_if_stopped(true);
         self.commit();
     }
 }

@@ -26,7 +26,15 @@ impl End {
     pub(super) fn is_violation(&self) -> bool {
         !matches!(
             self,
-            End::Disconnected | End::Removed | End::Connection(ConnectionError::Socket(_))
+            End::Disconnected
+                | End::Removed
+                | End::Connection(ConnectionError::Socket(_))
+                | End::Session(SessionError::Unavailable(_))
         )
+    }
+
+    /// Whether this side ended the connection, so that its reason is shown.
+    pub(super) fn is_refusal(&self) -> bool {
+        self.is_violation() || matches!(self, End::Session(SessionError::Unavailable(_)))
     }
 }

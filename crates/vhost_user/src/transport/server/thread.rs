@@ -289,14 +289,14 @@ impl<P: Port> ServerThread<P> {
                 recovered: status.recovered,
                 control_delayed: status.control_delayed,
                 violations: status.violations + u64::from(end.is_violation()),
-                reason: match end.is_violation() {
+                reason: match end.is_refusal() {
                     true => Some(end.to_string()),
                     false => status.reason.take(),
                 },
                 ..PortStatus::default()
             };
         });
-        match end.is_violation() {
+        match end.is_refusal() {
             true => log!(warn, self.subject, reason = %end, "stopped"),
             false => log!(info, self.subject, reason = %end, "disconnected"),
         }

@@ -1,0 +1,119 @@
+//! Who may use an image: one program that changes it, or any number that read it.
+//!
+//! Raw images are locked while they are used, so that a guest can migrate to another process' disk
+//! with the same image. The tables of qcow2 images are in memory: these stay locked.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::handles::Handles;
+use super::options::ImageError;
+use super::{Data, Image};
+use crate::image_lock::{Part, try_lock, unlock};
+
+/// How long an image's lock is waited for: as long as requests of a process that was killed take.
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(1);
+pub(super) const LOCK_INTERVAL: Duration = Duration::from_millis(2);
+
+impl Image {
+    /// Locks the image until it is [unlocked](Self::unlock) as many times, or closed and its last
+    /// request has ended. Waits a second for a process that was killed.
+    ///
+    /// # Errors
+    /// When somebody else has locked it.
+    pub fn lock(&self) -> Result<(), ImageError> {
+        let until = Instant::now() + LOCK_WAIT;
+        loop {
+            match self.lock_now() {
+                Err(ImageError::Locked(_)) if Instant::now() < until => {
+                    std::thread::sleep(LOCK_INTERVAL);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Locks the image without waiting.
+    ///
+    /// # Errors
+    /// As for [`lock`](Self::lock).
+    pub fn lock_now(&self) -> Result<(), ImageError> {
+        let mut locked = self.locked.lock();
+        if *locked > 0 {
+            *locked += 1;
+            return Ok(());
+        }
+        match self.try_lock() {
+            Ok(true) => self.qcow2().map_or(Ok(()), |qcow2| qcow2.start(self.read_only))?,
+            Ok(false) => return Err(ImageError::Locked(self.path.clone())),
+            Err(error) => return Err(ImageError::System { path: self.path.clone(), error }),
+        }
+        *locked = 1;
+        Ok(())
+    }
+
+    /// Whether it is locked here.
+    pub fn is_locked(&self) -> bool {
+        *self.locked.lock() > 0
+    }
+
+    /// Whether somebody else may change it while it is open and not locked here: the tables of a
+    /// qcow2 image, which are in memory, would be old then.
+    pub fn can_be_shared(&self) -> bool {
+        matches!(self.data, Data::Raw(_))
+    }
+
+    /// Takes one lock back. Without any, others can lock an image that [can be
+    /// shared](Self::can_be_shared). No request of whoever locked it is under way.
+    ///
+    /// # Errors
+    /// When the system does not unlock it. Then others cannot use it until it is closed.
+    pub fn unlock(&self) -> io::Result<()> {
+        let mut locked = self.locked.lock();
+        *locked = locked.saturating_sub(1);
+        match &self.data {
+            Data::Raw(Handles { buffered, direct }) if *locked == 0 => {
+                unlock(buffered)?;
+                direct.as_ref().map_or(Ok(()), |(file, _)| unlock(file))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        let shared = self.read_only;
+        let first = try_lock(&self.handles().buffered, Part::First, shared)?;
+        match &self.handles().direct {
+            Some((file, _)) if first => try_lock(file, Part::Second, shared),
+            _ => Ok(first),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Image;
+    use crate::image::{ImageError, ImageOptions};
+
+    #[test]
+    fn a_second_opener_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let options = ImageOptions::new(file.path().to_owned());
+        let first = Image::open(&options).unwrap();
+        first.lock().unwrap();
+        let second = Image::open(&options).unwrap();
+        assert!(matches!(second.lock(), Err(ImageError::Locked(_))));
+        let read_only = ImageOptions { read_only: true, ..options.clone() };
+        let reader = Image::open(&read_only).unwrap();
+        assert!(matches!(reader.lock(), Err(ImageError::Locked(_))));
+        drop(first);
+        reader.lock().unwrap();
+        Image::open(&read_only).unwrap().lock().unwrap();
+        assert!(matches!(second.lock_now(), Err(ImageError::Locked(_))));
+        assert!(!second.is_locked());
+        reader.unlock().unwrap();
+        second.lock().unwrap();
+        assert!(second.is_locked() && reader.lock_now().is_err());
+    }
+}
