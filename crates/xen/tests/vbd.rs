@@ -248,6 +248,26 @@ fn a_daemon_that_comes_later_goes_on() {
     }
 }
 
+/// A frontend sends requests for the blocks that a daemon before has told it.
+#[test]
+fn a_frontend_that_goes_on_keeps_its_blocks() {
+    let mut host = Host::new(1);
+    let front = Front::connected(&host, 1, Spec::default());
+    assert_eq!(front.write(0, 1, &[1; SECTOR]), OKAY);
+    host.stop();
+    front.put_back("sector-size", 4096);
+    host.start();
+    wait(|| host.is_connected(&front));
+    assert_eq!((front.write(0, 8, &[1; 4096]), front.write(0, 1, &[1; SECTOR])), (OKAY, ERROR));
+    assert_eq!(host.failed(&front, ErrorReason::Unaligned), 1);
+    host.stop();
+    // No daemon has ever written that.
+    front.put_back("sector-size", 1 << 20);
+    host.start();
+    wait(|| host.is_connected(&front));
+    assert_eq!(front.write(0, 1, &[1; SECTOR]), OKAY);
+}
+
 /// What is done in one step of a test against the model.
 #[derive(Clone, Debug)]
 enum Step {

@@ -263,6 +263,24 @@ fn a_read_only_disk_stays_as_it_is() {
     assert_eq!(site.report().total.writes, 0);
 }
 
+/// The guest sees the blocks, and its kernel sends nothing that is less.
+#[test]
+#[ignore = "boots guests"]
+fn files_are_kept_on_blocks_of_4096_bytes() {
+    let site = Site::new(2, &[], "sector-size = 4096\n");
+    assert_eq!(site.must("cat /sys/block/vda/queue/logical_block_size").trim(), "4096");
+    assert_eq!(site.must("cat /sys/block/vda/size").trim(), (LENGTH / 512).to_string());
+    site.must("/bin/mke2fs -q -t ext4 /dev/vda && mkdir -p /mnt && mount -t ext4 /dev/vda /mnt");
+    site.must(
+        "cd /mnt && dd if=/dev/urandom of=f bs=64k count=32 && sha256sum f >/tmp/sum && cd / && \
+         umount /mnt && /bin/e2fsck -fn /dev/vda && mount -t ext4 /dev/vda /mnt && \
+         cd /mnt && sha256sum -c /tmp/sum",
+    );
+    site.must("dd if=/dev/vda of=/dev/null count=1 bs=4096 iflag=direct 2>/dev/null");
+    let total = site.report().total;
+    assert!(total.writes > 0 && total.reads > 0 && total.failed() == 0, "{total:?}");
+}
+
 #[test]
 #[ignore = "boots guests"]
 fn files_are_kept_in_a_qcow2_image_over_its_backing_file() {

@@ -26,6 +26,9 @@ use crate::xenbus::{Device, DeviceStatus, Node, State};
 /// To which bytes discards should be aligned: a page, the block of most file systems.
 const DISCARD_GRANULARITY: u32 = 4096;
 
+/// Bytes of a block that frontends may have been told.
+const BLOCKS: [u32; 2] = [SECTOR as u32, 4096];
+
 /// The most that a frontend is charged for the time that its requests under way took to end: once in
 /// a while that time is free.
 const LONGEST_CHARGE: Duration = Duration::from_millis(250);
@@ -96,14 +99,15 @@ impl Vbd {
         if !self.driver.allows(&settings.image) {
             return Err(VbdError::Outside(settings.image));
         }
+        // A frontend that goes on sends requests for the blocks that it was told.
+        let told = if resumed { self.told_block()? } else { None };
         let image = Image::open(&ImageOptions {
             format: settings.format,
             // Backing files, which the image names, are confined as the image is.
             folders: Some(self.driver.config.folders.clone()),
             read_only: settings.read_only,
             direct: self.driver.config.direct,
-            // The size that frontends are told: not all of them know others.
-            sector_size: Some(SECTOR as u32),
+            sector_size: told,
             ..ImageOptions::new(settings.image.clone())
         })?;
         // Requests of a process that was killed may still be with the kernel: they hold the lock.
@@ -125,6 +129,12 @@ impl Vbd {
         let id = self.driver.disks.add(spec);
         self.medium = Some(Medium { settings, disk: Arc::clone(&disk), id });
         Ok(disk)
+    }
+
+    /// Bytes of a block, as the frontend was told by a daemon before.
+    fn told_block(&self) -> Result<Option<u32>, StoreError> {
+        let told = self.node.nodes().number(&self.node.backend_key("sector-size"))?;
+        Ok(told.filter(|block| BLOCKS.contains(block)))
     }
 
     fn close(&mut self) {
@@ -243,7 +253,7 @@ impl Device for Vbd {
         }
         put("sectors", self.sectors)?;
         put("info", settings.info().into())?;
-        put("sector-size", SECTOR)?;
+        put("sector-size", disk.image().block().into())?;
         put("physical-sector-size", disk.image().physical_block().into())
     }
 
