@@ -155,12 +155,17 @@ impl Needs<'_> {
             let socket = absolute(socket);
             socket.parent().map(Path::to_owned)
         });
-        let images = self.config.xen_disks.iter().flat_map(|xen| xen.folders.iter().cloned());
-        let all = parents.chain(images).chain(self.config.sandbox.folders.iter().cloned());
-        all.map(|path| Needed { path, access: Access::Sockets }).collect()
+        let images = self.config.xen_disks.iter().flat_map(|xen| &xen.folders);
+        let images = images.map(|path| (path.clone(), Access::Images));
+        let of_live = if needs_disks(self.config) { Access::Images } else { Access::Sockets };
+        let live = self.config.sandbox.folders.iter().map(|path| (path.clone(), of_live));
+        let sockets = parents.map(|path| (path, Access::Sockets));
+        // Of a folder that is there twice, the first counts.
+        let all = images.chain(live).chain(sockets);
+        all.map(|(path, access)| Needed { path, access }).collect()
     }
 
-    /// Who may use each socket.
+    /// The users that may use each socket.
     fn permissions(&self) -> impl Iterator<Item = Permissions> {
         let ports = self.config.ports.iter().map(|port| port.permissions);
         let disks = self.config.disks.iter().map(|disk| disk.permissions);
@@ -293,8 +298,9 @@ mod tests {
         assert!(xen.paths.iter().any(|path| path.path == Path::new("/dev/xen")));
         let disks = with("[[disk]]\nname = \"v\"\nkind = \"xen\"\nimages = [\"/srv/images\"]\n");
         assert!(disks.user.is_err() && disks.extras.disks);
-        for path in ["/dev/xen", "/srv/images"] {
-            assert!(disks.paths.iter().any(|needed| needed.path == Path::new(path)), "{path}");
+        for (path, access) in [("/dev/xen", Access::Device), ("/srv/images", Access::Images)] {
+            let wanted = Needed { path: path.into(), access };
+            assert!(disks.paths.contains(&wanted), "{path}");
         }
     }
 
@@ -310,7 +316,10 @@ mod tests {
             (plan.user.as_ref().unwrap().uid, &plan.without[..]),
             (0, &[Layer::Landlock][..])
         );
-        assert!(plan.paths.iter().any(|path| path.path == Path::new("/srv/x")));
+        let folder = |access| Needed { path: "/srv/x".into(), access };
+        assert!(plan.paths.contains(&folder(Access::Sockets)));
+        let plan = plan_of("[sandbox]\nfolders = [\"/srv/x\"]\nlive = [\"disk\"]\n");
+        assert!(plan.paths.contains(&folder(Access::Images)), "devices can be images");
         // Nothing is known of ports that an empty configuration gets.
         assert_eq!(capabilities(&plan_of("")), CapabilitySet::NET_ADMIN);
     }

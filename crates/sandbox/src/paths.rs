@@ -16,8 +16,11 @@ const INTERFACE: ABI = ABI::V6;
 /// The daemon's access to a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
-    /// A folder: create, remove and connect to sockets in it, create folders, and use images.
+    /// A folder: create, remove and connect to sockets in it, create folders, and use files as
+    /// images.
     Sockets,
+    /// The same, and use devices as images, too.
+    Images,
     /// A file or folder: read.
     Read,
     /// A device, or a folder of devices: open, read, write, ioctl.
@@ -36,6 +39,7 @@ impl Access {
                     | AccessFs::MakeDir
                     | AccessFs::RemoveFile
             }
+            Access::Images => Access::Sockets.rights() | AccessFs::IoctlDev,
             Access::Read => AccessFs::ReadDir | AccessFs::ReadFile,
             Access::Device => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev,
         }

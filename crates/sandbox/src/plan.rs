@@ -107,7 +107,8 @@ impl Plan {
     }
 
     fn folders(&self) -> impl Iterator<Item = &Path> {
-        self.paths.iter().filter(|path| path.access == Access::Sockets)
+        let is_folder = |path: &&Path| matches!(path.access, Access::Sockets | Access::Images);
+        self.paths.iter().filter(is_folder)
     }
 
     fn change_user(&self, is_root: bool) -> LayerState {

@@ -113,7 +113,7 @@ fn bind(tree: &Tree, target: &Path) -> io::Result<()> {
     match tree.access {
         Access::Read => flags |= MountFlags::RDONLY | MountFlags::NODEV,
         Access::Sockets => flags |= MountFlags::NODEV,
-        Access::Device => {}
+        Access::Images | Access::Device => {}
     }
     Ok(mount_remount(target, flags, c"")?)
 }

@@ -13,6 +13,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path as FsPath;
 use std::process::{Command, Output};
 
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::io::Errno;
 use sandbox::{
     Access, Extras, Group, Layer, LayerState, Owner, Path, Plan, Role, User, enter_thread,
 };
@@ -74,6 +76,7 @@ fn enter(layers: &str, action: &str, folder: &FsPath) {
     let user = User { name: "nobody".into(), uid: NOBODY, gid: NOBODY };
     let paths = vec![
         Path { path: folder.join("sockets"), access: Access::Sockets },
+        Path { path: folder.join("images"), access: Access::Images },
         Path { path: "/proc".into(), access: Access::Read },
     ];
     let plan = Plan {
@@ -107,6 +110,10 @@ fn act(action: &str, folder: &FsPath) -> io::Result<String> {
         ("call", numbers) => call(numbers),
         ("read-outside", _) => fs::read_to_string(secret),
         ("create-file", _) => fs::write(folder.join("sockets/file"), "").map(|()| String::new()),
+        ("open-device", place) => {
+            let device = folder.join(place).join("null");
+            fs::File::options().read(true).write(true).open(device).map(|_| String::new())
+        }
         ("create-socket", _) => UnixListener::bind(folder.join("sockets/s")).map(|_| String::new()),
         ("write-root", _) => fs::write("/file", "").map(|()| String::new()),
         ("bind-tcp", _) => std::net::TcpListener::bind("127.0.0.1:0").map(|_| String::new()),
@@ -170,7 +177,7 @@ fn semaphores(key: i32, flags: i32) -> io::Result<i32> {
 fn folder() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    for (name, mode) in [("sockets", 0o777), ("open", 0o755)] {
+    for (name, mode) in [("sockets", 0o777), ("images", 0o777), ("open", 0o755)] {
         fs::create_dir(folder.path().join(name)).unwrap();
         fs::set_permissions(folder.path().join(name), fs::Permissions::from_mode(mode)).unwrap();
     }
@@ -265,6 +272,26 @@ fn another_root_has_nothing_but_the_paths() {
     fails("mount-namespace", "read-outside", &errno(rustix::io::Errno::NOENT));
     fails("mount-namespace", "write-root", &errno(rustix::io::Errno::ROFS));
     fails("mount-namespace", "create-socket", "done ");
+}
+
+#[test]
+fn devices_can_be_images_where_images_are() {
+    if !is_root() {
+        return;
+    }
+    for (place, want) in [("images", "done ".into()), ("sockets", errno(Errno::ACCESS))] {
+        let folder = folder();
+        let (kind, mode) = (FileType::CharacterDevice, Mode::from(0o600));
+        let device = folder.path().join(place).join("null");
+        if let Err(error) = mknodat(CWD, &device, kind, mode, makedev(1, 3)) {
+            return println!("skipped: no device can be made here: {error}");
+        }
+        let layers = "mount-namespace,landlock,no-new-privileges";
+        let action = format!("open-device={place}");
+        let Some(output) = run(layers, "control", &action, folder.path()) else { return };
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.lines().any(|line| line.ends_with(&want)), "{place}: {text}");
+    }
 }
 
 #[test]
