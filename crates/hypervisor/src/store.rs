@@ -66,6 +66,9 @@ pub enum StoreError {
     /// The answer does not belong to the request.
     #[error("the store does not speak its protocol: {0}")]
     Protocol(&'static str),
+    /// The store was started anew, and has lost what it held.
+    #[error("the store was started anew, and has lost the device; traffic continues")]
+    Emptied,
     /// The connection is lost.
     #[error("the store can't be reached: {0}")]
     Lost(#[source] io::Error),
@@ -223,6 +226,11 @@ pub trait Store: Debug + Send + Sync {
     /// Starts a transaction: its changes become visible all at once, or not at all. Dropping the
     /// transaction aborts it.
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError>;
+
+    /// How often the connection to the store was lost and made anew.
+    fn losses(&self) -> u64 {
+        0
+    }
 
     /// Calls `on_change` whenever the node or one below it changes, and once now, until the watch
     /// is dropped. The node need not exist.

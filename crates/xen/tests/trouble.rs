@@ -4,7 +4,7 @@
 mod front;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use front::netfront::Netfront;
@@ -18,7 +18,17 @@ use xen::netif::service::{Service, ServiceConfig};
 #[derive(Debug)]
 struct Shaky {
     store: Arc<dyn Store>,
-    lost: Arc<AtomicBool>,
+    trouble: Arc<Trouble>,
+}
+
+/// What has become of the store.
+#[derive(Debug, Default)]
+struct Trouble {
+    /// Nobody answers.
+    lost: AtomicBool,
+    /// It holds nothing.
+    emptied: AtomicBool,
+    losses: AtomicU64,
 }
 
 impl Shaky {
@@ -27,12 +37,15 @@ impl Shaky {
         ask: impl FnOnce(&dyn Nodes) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.there()?;
+        if self.trouble.emptied.load(Ordering::Relaxed) {
+            return Err(StoreError::NotFound { path: "/".into() });
+        }
         ask(self.store.nodes())
     }
 
     fn there(&self) -> Result<(), StoreError> {
         let lost = || StoreError::Lost(std::io::ErrorKind::BrokenPipe.into());
-        if self.lost.load(Ordering::Relaxed) { Err(lost()) } else { Ok(()) }
+        if self.trouble.lost.load(Ordering::Relaxed) { Err(lost()) } else { Ok(()) }
     }
 }
 
@@ -71,6 +84,10 @@ impl Store for Shaky {
         self
     }
 
+    fn losses(&self) -> u64 {
+        self.trouble.losses.load(Ordering::Relaxed)
+    }
+
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError> {
         self.there()?;
         self.store.begin()
@@ -87,10 +104,10 @@ impl Store for Shaky {
 #[test]
 fn traffic_goes_on_without_the_store() {
     let mut host = Host::bare();
-    let lost = Arc::new(AtomicBool::new(false));
+    let trouble = Arc::<Trouble>::default();
     let mut hypervisor = host.machine.hypervisor(DomId(0));
     hypervisor.store =
-        Arc::new(Shaky { store: Arc::clone(&hypervisor.store), lost: Arc::clone(&lost) });
+        Arc::new(Shaky { store: Arc::clone(&hypervisor.store), trouble: Arc::clone(&trouble) });
     let config = ServiceConfig {
         queues: 4,
         stall: Duration::from_millis(200),
@@ -103,7 +120,7 @@ fn traffic_goes_on_without_the_store() {
         Netfront::connected(&host, 2, FrontSpec::default()),
     );
     introduce((&a, 1), (&b, 2));
-    lost.store(true, Ordering::Relaxed);
+    trouble.lost.store(true, Ordering::Relaxed);
     // Something has to happen for anybody to look.
     a.put("request-multicast-control", 0);
     wait(|| host.vif(&a).unwrap().reason.is_some());
@@ -115,7 +132,7 @@ fn traffic_goes_on_without_the_store() {
     assert!(host.connected(&a) && host.connected(&b));
     // One that comes meanwhile is found afterwards.
     let mut c = Netfront::attached(&host, 3, FrontSpec::default());
-    lost.store(false, Ordering::Relaxed);
+    trouble.lost.store(false, Ordering::Relaxed);
     c.connect();
     introduce((&c, 3), (&b, 2));
     wait(|| host.vif(&a).unwrap().reason.is_none());
@@ -124,6 +141,22 @@ fn traffic_goes_on_without_the_store() {
     wait(|| host.connected(&a));
     introduce((&a, 1), (&b, 2));
     assert_eq!(host.vif(&a).unwrap().violations, 0);
+
+    // A store that was started anew holds nothing: that cuts nobody off.
+    let reason = || host.vif(&a).unwrap().reason;
+    trouble.lost.store(true, Ordering::Relaxed);
+    a.put("request-multicast-control", 1);
+    wait(|| reason().is_some_and(|reason| reason.contains("can't be reached")));
+    trouble.emptied.store(true, Ordering::Relaxed);
+    trouble.losses.fetch_add(1, Ordering::Relaxed);
+    trouble.lost.store(false, Ordering::Relaxed);
+    wait(|| reason().is_some_and(|reason| reason.contains("started anew")));
+    introduce((&a, 1), (&b, 2));
+    assert!(host.connected(&a) && host.connected(&b) && host.connected(&c));
+    trouble.emptied.store(false, Ordering::Relaxed);
+    wait(|| reason().is_none());
+    introduce((&c, 3), (&a, 1));
+    assert_eq!(host.vif(&a).unwrap().connections, 2);
 }
 
 /// The sum over present and removed vifs is complete at any time, and counts nothing twice.

@@ -326,7 +326,10 @@ fn name(error: &StoreError) -> Vec<u8> {
         StoreError::TooLong { .. } => "E2BIG",
         StoreError::Quota { .. } => "ENOSPC",
         StoreError::Refused { name, .. } => name,
-        StoreError::Value { .. } | StoreError::Protocol(_) | StoreError::Lost(_) => "EIO",
+        StoreError::Value { .. }
+        | StoreError::Protocol(_)
+        | StoreError::Emptied
+        | StoreError::Lost(_) => "EIO",
     };
     format!("{name}\0").into_bytes()
 }

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use link::Link;
+use link::{Link, Reopen, Within};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::wire::{self, Kind};
@@ -32,17 +32,18 @@ pub struct XenStore {
 }
 
 impl XenStore {
-    /// Connects: to xenstored's socket if it runs here, to the kernel's device otherwise.
+    /// Connects: to xenstored's socket if it runs here, to the kernel's device otherwise. A
+    /// connection to the socket is made anew when it is lost, and the watches with it; the kernel
+    /// looks after the other.
     ///
     /// # Errors
     /// When neither is there.
     pub fn open() -> Result<Self, OpenError> {
-        let socket = UnixStream::connect(SOCKET);
-        let end = match socket {
-            Ok(socket) => OwnedFd::from(socket),
-            Err(_) => return Self::open_device(),
-        };
-        Ok(Self::over(end)?)
+        let connect = || UnixStream::connect(SOCKET).map(OwnedFd::from);
+        match connect() {
+            Ok(end) => Ok(Self::with(end, Some(connect))?),
+            Err(_) => Self::open_device(),
+        }
     }
 
     /// Connects to the kernel's device.
@@ -58,13 +59,22 @@ impl XenStore {
     /// # Errors
     /// When there is no thread for it.
     pub fn over(end: OwnedFd) -> io::Result<Self> {
+        Self::with(end, None)
+    }
+
+    /// The same; when the connection is lost, `reopen` makes another, and watches go on.
+    pub(crate) fn with(end: OwnedFd, reopen: Option<Reopen>) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&end, true)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let link = Arc::new(Link::new(end));
+        let link = Arc::new(Link::new(end, reopen));
         let (for_reader, stopped) = (link.clone(), stop.clone());
-        let reader =
-            thread::Builder::new().name("store".into()).spawn(move || for_reader.read(&stopped))?;
-        Ok(Self { view: View { link, transaction: 0 }, stop, reader: Some(reader) })
+        // Taken before the thread starts: a first request holds the lock until the thread reads its
+        // answer.
+        let end = link.end();
+        let reader = thread::Builder::new()
+            .name("store".into())
+            .spawn(move || for_reader.read(end, &stopped))?;
+        Ok(Self { view: View { link, within: None }, stop, reader: Some(reader) })
     }
 }
 
@@ -84,11 +94,11 @@ fn refused(path: &str) -> StoreError {
     StoreError::Refused { path: path.into(), name: "EINVAL".into() }
 }
 
-/// The nodes as one transaction has them, or, as number 0, as they are.
+/// The nodes as one transaction has them, or, without one, as they are.
 #[derive(Debug)]
 struct View {
     link: Arc<Link>,
-    transaction: u32,
+    within: Option<Within>,
 }
 
 impl View {
@@ -99,7 +109,7 @@ impl View {
     fn ask_with(&self, kind: Kind, path: &str, more: &[u8]) -> Result<Vec<u8>, StoreError> {
         let mut payload = wire::strings(&[path]).ok_or_else(|| refused(path))?;
         payload.extend_from_slice(more);
-        self.link.ask(kind, self.transaction, path, &payload)
+        self.link.ask(kind, self.within, path, &payload)
     }
 
     /// A directory that is too long for one answer. It begins anew when the directory changes
@@ -109,7 +119,7 @@ impl View {
         loop {
             let payload =
                 wire::strings(&[path, &names.len().to_string()]).ok_or_else(|| refused(path))?;
-            let part = self.link.ask(Kind::DirectoryPart, self.transaction, path, &payload)?;
+            let part = self.link.ask(Kind::DirectoryPart, self.within, path, &payload)?;
             let bad = StoreError::Protocol("a piece of a directory that is none");
             let (generation, more, last) = wire::directory_part(&part).ok_or(bad)?;
             if !names.is_empty() && generation != seen {
@@ -167,19 +177,31 @@ impl Nodes for View {
 impl Store for XenStore {
     fn begin(&self) -> Result<Box<dyn Transaction + '_>, StoreError> {
         let link = &self.view.link;
-        let number = link.ask(Kind::Start, 0, "a transaction", b"\0")?;
+        let connection = link.connection();
+        let number = link.ask(Kind::Start, None, "a transaction", b"\0")?;
         let number = wire::split(&number).next().and_then(|number| number.parse().ok());
         let transaction = number.ok_or(StoreError::Protocol("a transaction without a number"))?;
-        Ok(Box::new(Started { view: View { link: link.clone(), transaction }, open: true }))
+        Ok(Box::new(Started {
+            view: View { link: link.clone(), within: Some(Within { transaction, connection }) },
+            open: true,
+        }))
     }
 
     fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError> {
         // Before it is asked for: its first event may come before the answer.
-        let token = self.view.link.add_watch(on_change);
+        let token = self.view.link.add_watch(path, on_change);
         let watching = Watching { link: self.view.link.clone(), path: path.into(), token };
         // Refused, it is dropped, and forgotten again.
-        watching.ask(Kind::Watch)?;
+        match watching.ask(Kind::Watch) {
+            // The connection was made anew in between, with all watches.
+            Err(StoreError::Refused { name, .. }) if name == "EEXIST" => {}
+            asked => asked?,
+        }
         Ok(Watch::new(Box::new(watching)))
+    }
+
+    fn losses(&self) -> u64 {
+        self.view.link.connection()
     }
 
     fn nodes(&self) -> &dyn Nodes {
@@ -198,7 +220,7 @@ impl Started {
     fn end(&mut self, commit: bool) -> Result<(), StoreError> {
         self.open = false;
         let payload: &[u8] = if commit { b"T\0" } else { b"F\0" };
-        self.view.link.ask(Kind::End, self.view.transaction, "a transaction", payload).map(drop)
+        self.view.link.ask(Kind::End, self.view.within, "a transaction", payload).map(drop)
     }
 }
 
@@ -215,7 +237,7 @@ impl Transaction for Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if self.open {
-            // It fails only when the store is lost, and the transaction with it.
+            // The call fails only when the store is lost, and the transaction with it.
             let _ = self.end(false);
         }
     }
@@ -233,7 +255,7 @@ impl Watching {
     fn ask(&self, kind: Kind) -> Result<(), StoreError> {
         let payload =
             wire::strings(&[&self.path, &self.token]).ok_or_else(|| refused(&self.path))?;
-        self.link.ask(kind, 0, &self.path, &payload).map(drop)
+        self.link.ask(kind, None, &self.path, &payload).map(drop)
     }
 }
 
@@ -242,7 +264,7 @@ impl Ends for Watching {}
 impl Drop for Watching {
     fn drop(&mut self) {
         self.link.remove_watch(&self.token);
-        // It fails for a watch that the store did not take, and when the store is lost.
+        // The call fails for a watch that the store did not take, and when the store is lost.
         let _ = self.ask(Kind::Unwatch);
     }
 }

@@ -141,6 +141,11 @@ impl<D: Device> Backend<D> {
         self.connected_since.is_some()
     }
 
+    /// Whether its frontend is connected, and the store that knew of it was lost.
+    pub fn is_stranded(&self) -> bool {
+        self.is_connected() && self.node.is_forgotten()
+    }
+
     /// Removes the device's error from the store, after the toolstack has removed the device.
     pub fn remove_errors(&self) {
         self.node.remove_errors();
@@ -169,6 +174,8 @@ impl<D: Device> Backend<D> {
         }
         self.budget.charge(LOOK, now);
         match self.follow_states(now) {
+            // Until the pause is over, nothing was tried again.
+            Ok(()) if self.not_before.is_some() => {}
             Ok(()) if std::mem::take(&mut self.out_of_reach) => self.status.reason = None,
             Ok(()) => {}
             Err(error) if error.is_transient() => self.await_recovery(&error, now),
@@ -199,16 +206,18 @@ impl<D: Device> Backend<D> {
     /// The store, or something else, is out of reach: everything stays as it is, traffic goes on,
     /// and the device is looked at again in a while.
     fn await_recovery(&mut self, error: &D::Error, now: Instant) {
-        if !std::mem::replace(&mut self.out_of_reach, true) {
+        let reason = error.to_string();
+        // A store that cannot be reached may come back with nothing in it.
+        if !std::mem::replace(&mut self.out_of_reach, true)
+            || self.status.reason.as_ref() != Some(&reason)
+        {
             match error.store_error() {
                 Some(_) => {
-                    warn!(port = %self.node.id(), reason = %error, "cannot read or write the store; traffic continues");
+                    warn!(port = %self.node.id(), %reason, "cannot read or write the store; traffic continues");
                 }
-                None => {
-                    warn!(port = %self.node.id(), reason = %error, "not connected; retrying")
-                }
+                None => warn!(port = %self.node.id(), %reason, "not connected; retrying"),
             }
-            self.status.reason = Some(error.to_string());
+            self.status.reason = Some(reason);
         }
         self.not_before = Some(now + LONGEST_PAUSE);
     }
@@ -266,7 +275,7 @@ impl<D: Device> Backend<D> {
     /// The keys that a connected frontend has connected with have to stay.
     fn check_keys(&mut self) -> Result<(), D::Error> {
         let same = self.device.follow_keys()?;
-        // It may have left that state meanwhile.
+        // The frontend may have left that state meanwhile.
         let other = || State::read(self.node.nodes(), self.node.frontend());
         if !same && is_ready::<D>(other()?) {
             return Err(D::Error::keys_changed());

@@ -153,8 +153,11 @@ pub trait DeviceError: Error + From<StoreError> {
     /// Whether the frontend is not at fault, and trying again may help: the store, or something
     /// else, is out of reach.
     fn is_transient(&self) -> bool {
-        use StoreError::{Again, Lost, Protocol, Quota};
+        use StoreError::{Again, Emptied, Lost, Protocol, Quota};
         self.is_unavailable()
-            || matches!(self.store_error(), Some(Lost(_) | Protocol(_) | Again | Quota { .. }))
+            || matches!(
+                self.store_error(),
+                Some(Lost(_) | Protocol(_) | Again | Emptied | Quota { .. })
+            )
     }
 }

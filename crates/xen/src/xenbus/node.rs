@@ -1,6 +1,7 @@
 //! One device's place on the bus: its two directories in the store, and what its frontend grants.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hypervisor::{
     Channel, EventError, GrantError, GrantRef, Hypervisor, Nodes, RemotePort, Store, StoreError,
@@ -16,6 +17,8 @@ pub struct Node {
     hypervisor: Hypervisor,
     backend: String,
     frontend: String,
+    /// How often the store had been lost when the device was last seen in it.
+    losses_seen: AtomicU64,
 }
 
 impl Node {
@@ -25,7 +28,8 @@ impl Node {
     /// When that directory does not name the frontend's directory, or the store fails.
     pub fn new(hypervisor: Hypervisor, id: DeviceId, backend: String) -> Result<Self, StoreError> {
         let frontend = hypervisor.store.nodes().text(&format!("{backend}/frontend"))?;
-        Ok(Node { id, hypervisor, backend, frontend })
+        let losses_seen = AtomicU64::new(hypervisor.store.losses());
+        Ok(Node { id, hypervisor, backend, frontend, losses_seen })
     }
 
     /// The id of the device.
@@ -69,7 +73,13 @@ impl Node {
     /// When the store fails.
     pub fn states(&self) -> Result<(State, State), StoreError> {
         let nodes = self.nodes();
-        Ok((State::read(nodes, &self.backend)?, State::read(nodes, &self.frontend)?))
+        let own = State::read(nodes, &self.backend)?;
+        if own != State::Unknown {
+            self.losses_seen.store(self.store().losses(), Ordering::Relaxed);
+        } else if self.is_forgotten() {
+            return Err(StoreError::Emptied);
+        }
+        Ok((own, State::read(nodes, &self.frontend)?))
     }
 
     /// Maps the page of a ring, readable and writable.
@@ -105,6 +115,12 @@ impl Node {
     /// Whether the hotplug script has finished with the device (`hotplug-status`).
     pub(super) fn is_hotplugged(&self) -> Result<bool, StoreError> {
         is_hotplugged(self.nodes(), &self.backend)
+    }
+
+    /// Whether the store was lost since the device was last seen in it. A store that is started anew
+    /// holds nothing, which says nothing of the device.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.losses_seen.load(Ordering::Relaxed) != self.store().losses()
     }
 
     /// Writes the state of this end, and `more` with it, in one transaction; nothing if the

@@ -249,7 +249,7 @@ impl<D: Driver> EventLoop<D> {
             }
         };
         self.devices.retain(|id, device| {
-            let exists = found.contains_key(id);
+            let exists = found.contains_key(id) || device.is_stranded();
             if !exists {
                 device.remove_errors();
             }

@@ -5,21 +5,56 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::store::{OnChange, StoreError};
 use crate::xen::wire::{self, Header, Kind, Stream};
 
+/// Time between two attempts to connect again.
+const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+/// Longest wait for the answer to a watch that is asked for again.
+const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// Connects to the store again.
+pub type Reopen = fn() -> io::Result<OwnedFd>;
+
 /// Both directions of the connection.
 #[derive(Debug)]
 pub struct Link {
-    end: OwnedFd,
-    /// Locked by whoever sends a request, until the answer is there: the number of the last
-    /// request.
-    asking: Mutex<u32>,
+    /// Locked by whoever sends a request, until the answer is there.
+    asking: Mutex<Asking>,
+    /// How to connect again; `None`: a connection that is lost stays lost.
+    reopen: Option<Reopen>,
     answer: Mutex<Answer>,
     answered: Condvar,
     watches: Mutex<Watches>,
+}
+
+/// What a request needs.
+#[derive(Debug)]
+struct Asking {
+    end: Arc<OwnedFd>,
+    /// The number of the last request.
+    last: u32,
+    /// The number of this connection: transactions end with theirs.
+    connection: u64,
+}
+
+/// The transaction that a request belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Within {
+    /// The store's number for it.
+    pub transaction: u32,
+    /// The connection on which it was started.
+    pub connection: u64,
+}
+
+/// How reading ended.
+enum Ended {
+    /// The other end closed the connection.
+    Closed,
+    /// Nobody needs it any more.
+    Stopped,
 }
 
 /// The answer that the sender of the last request waits for.
@@ -39,8 +74,8 @@ enum Answer {
 struct Watches {
     /// The number that the next watch gets.
     next: u64,
-    /// By token.
-    callbacks: HashMap<String, Arc<OnChange>>,
+    /// By token: the path, and what is called.
+    callbacks: HashMap<String, (String, Arc<OnChange>)>,
 }
 
 impl std::fmt::Debug for Watches {
@@ -55,10 +90,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Link {
     /// The connection over `end`, which does not block.
-    pub fn new(end: OwnedFd) -> Self {
+    pub fn new(end: OwnedFd, reopen: Option<Reopen>) -> Self {
         Link {
-            end,
-            asking: Mutex::new(0),
+            asking: Mutex::new(Asking { end: Arc::new(end), last: 0, connection: 0 }),
+            reopen,
             answer: Mutex::new(Answer::None),
             answered: Condvar::new(),
             watches: Mutex::default(),
@@ -66,11 +101,11 @@ impl Link {
     }
 
     /// Keeps what a watch calls, and returns the watch's token.
-    pub fn add_watch(&self, on_change: OnChange) -> String {
+    pub fn add_watch(&self, path: &str, on_change: OnChange) -> String {
         let mut watches = lock(&self.watches);
         watches.next += 1;
         let token = watches.next.to_string();
-        watches.callbacks.insert(token.clone(), Arc::new(on_change));
+        watches.callbacks.insert(token.clone(), (path.into(), Arc::new(on_change)));
         token
     }
 
@@ -84,27 +119,37 @@ impl Link {
         lock(&self.watches).callbacks.is_empty()
     }
 
+    /// The number of the connection.
+    pub fn connection(&self) -> u64 {
+        lock(&self.asking).connection
+    }
+
     /// Asks one thing, and waits for the answer.
     pub fn ask(
         &self,
         kind: Kind,
-        transaction: u32,
+        within: Option<Within>,
         path: &str,
         payload: &[u8],
     ) -> Result<Vec<u8>, StoreError> {
-        let mut last = lock(&self.asking);
+        let mut asking = lock(&self.asking);
+        if within.is_some_and(|within| within.connection != asking.connection) {
+            return Err(lost("the connection of the transaction was lost"));
+        }
+        let transaction = within.map_or(0, |within| within.transaction);
         // Never 0, which the kernel's device gives to what has no number.
-        *last = last.checked_add(1).unwrap_or(1);
+        asking.last = asking.last.checked_add(1).unwrap_or(1);
+        let last = asking.last;
         let too_long = || StoreError::TooLong { path: path.into() };
-        let message = wire::message(kind, *last, transaction, payload).ok_or_else(too_long)?;
+        let message = wire::message(kind, last, transaction, payload).ok_or_else(too_long)?;
         {
             let mut answer = lock(&self.answer);
             if let Answer::Lost(why) = *answer {
                 return Err(lost(why));
             }
-            *answer = Answer::Awaited(kind, *last);
+            *answer = Answer::Awaited(kind, last);
         }
-        self.send(&message).inspect_err(|_| {
+        send(&asking.end, &message).inspect_err(|_| {
             // Half a message may be on its way: nothing that follows would be understood.
             *lock(&self.answer) = Answer::Lost("a request could not be sent");
         })?;
@@ -120,54 +165,116 @@ impl Link {
         }
     }
 
-    fn send(&self, mut message: &[u8]) -> Result<(), StoreError> {
-        while !message.is_empty() {
-            match rustix::io::write(&self.end, message) {
-                Ok(sent) => message = message.get(sent..).unwrap_or_default(),
-                Err(rustix::io::Errno::AGAIN) => {
-                    let _ = poll(&mut [PollFd::new(&self.end, PollFlags::OUT)], None);
-                }
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(StoreError::Lost(error.into())),
+    /// The end of the connection that answers are read from.
+    pub fn end(&self) -> Arc<OwnedFd> {
+        Arc::clone(&lock(&self.asking).end)
+    }
+
+    /// The loop of the reader's thread, which begins with this end.
+    pub fn read(&self, mut end: Arc<OwnedFd>, stop: &OwnedFd) {
+        let mut stream = Stream::default();
+        loop {
+            let ended = self.read_all(&end, &mut stream, stop);
+            let why = match ended {
+                Ok(_) => "the connection was closed",
+                Err(StoreError::Protocol(what)) => what,
+                Err(_) => "the connection failed",
+            };
+            *lock(&self.answer) = Answer::Lost(why);
+            self.answered.notify_all();
+            if matches!(ended, Ok(Ended::Stopped)) {
+                return;
+            }
+            let Some(reopen) = self.reopen else { return };
+            match self.connect_again(reopen, stop) {
+                Some((again, rest)) => (end, stream) = (again, rest),
+                None => return,
             }
         }
-        Ok(())
     }
 
-    /// The loop of the reader's thread.
-    pub fn read(&self, stop: &OwnedFd) {
-        let why = match self.read_all(stop) {
-            Ok(()) => "the connection was closed",
-            Err(StoreError::Protocol(what)) => what,
-            Err(_) => "the connection failed",
-        };
-        *lock(&self.answer) = Answer::Lost(why);
-        self.answered.notify_all();
-    }
-
-    fn read_all(&self, stop: &OwnedFd) -> Result<(), StoreError> {
-        let mut stream = Stream::default();
-        let mut bytes = [0; 4096];
+    /// Connects again, as soon as that is possible, and asks for all watches, each of which is
+    /// called once by that. `None`: nobody needs it any more.
+    fn connect_again(&self, reopen: Reopen, stop: &OwnedFd) -> Option<(Arc<OwnedFd>, Stream)> {
         loop {
-            let mut fds = [
-                PollFd::new(&self.end, PollFlags::IN),
-                PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN),
-            ];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(StoreError::Lost(error.into())),
+            let opened =
+                reopen().map_err(StoreError::Lost).and_then(|end| self.watch_again(end, stop));
+            if let Ok((end, stream)) = opened {
+                let mut asking = lock(&self.asking);
+                asking.end = Arc::clone(&end);
+                asking.connection += 1;
+                *lock(&self.answer) = Answer::None;
+                return Some((end, stream));
             }
-            if !fds[1].revents().is_empty() {
-                return Ok(());
+            let mut fds = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
+            // Interrupted, it is a shorter pause.
+            let _ = poll(&mut fds, Some(&RETRY));
+            if !fds[0].revents().is_empty() {
+                return None;
             }
-            match rustix::io::read(&self.end, &mut bytes) {
-                Ok(0) => return Ok(()),
-                Ok(got) => stream.extend(bytes.get(..got).unwrap_or_default()),
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(StoreError::Lost(error.into())),
+        }
+    }
+
+    /// Asks for all watches on a new connection, which nobody else uses yet.
+    fn watch_again(
+        &self,
+        end: OwnedFd,
+        stop: &OwnedFd,
+    ) -> Result<(Arc<OwnedFd>, Stream), StoreError> {
+        rustix::io::ioctl_fionbio(&end, true).map_err(|error| StoreError::Lost(error.into()))?;
+        let watches: Vec<(String, String)> = lock(&self.watches)
+            .callbacks
+            .iter()
+            .map(|(token, (path, _))| (path.clone(), token.clone()))
+            .collect();
+        let mut stream = Stream::default();
+        for (path, token) in watches {
+            let payload = wire::strings(&[&path, &token]);
+            let message = payload.and_then(|payload| wire::message(Kind::Watch, 1, 0, &payload));
+            send(&end, &message.ok_or(StoreError::Protocol("a watch that is too long"))?)?;
+            while !self.is_answered(&end, &mut stream, stop)? {}
+        }
+        Ok((Arc::new(end), stream))
+    }
+
+    /// Takes one message: the answer to a watch, or an event. A watch that the store refuses stays
+    /// registered, and gets no more events.
+    fn is_answered(
+        &self,
+        end: &OwnedFd,
+        stream: &mut Stream,
+        stop: &OwnedFd,
+    ) -> Result<bool, StoreError> {
+        loop {
+            if let Some((header, payload)) = stream.next()? {
+                if header.kind == Kind::Event as u32 {
+                    self.notify(&payload);
+                    return Ok(false);
+                }
+                return Ok(true);
             }
+            match receive(end, stream, stop, Some(&PATIENCE))? {
+                None => {}
+                Some(Ended::Stopped) => return Err(lost("nobody needs the connection any more")),
+                Some(Ended::Closed) => {
+                    return Err(StoreError::Lost(io::ErrorKind::UnexpectedEof.into()));
+                }
+            }
+        }
+    }
+
+    fn read_all(
+        &self,
+        end: &OwnedFd,
+        stream: &mut Stream,
+        stop: &OwnedFd,
+    ) -> Result<Ended, StoreError> {
+        loop {
             while let Some((header, payload)) = stream.next()? {
                 self.take(header, payload)?;
+            }
+            if let Some(ended) = receive(end, stream, stop, None)? {
+                return Ok(ended);
             }
         }
     }
@@ -200,10 +307,51 @@ impl Link {
         let mut parts = wire::split(payload);
         let (Some(path), Some(token)) = (parts.next(), parts.next()) else { return };
         let callback = lock(&self.watches).callbacks.get(&token).cloned();
-        if let Some(on_change) = callback {
+        if let Some((_, on_change)) = callback {
             on_change(&path);
         }
     }
+}
+
+fn send(end: &OwnedFd, mut message: &[u8]) -> Result<(), StoreError> {
+    while !message.is_empty() {
+        match rustix::io::write(end, message) {
+            Ok(sent) => message = message.get(sent..).unwrap_or_default(),
+            Err(rustix::io::Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::new(end, PollFlags::OUT)], None);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(StoreError::Lost(error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Waits until something comes, for as long as `patience` at most, and reads it. `Some`: nothing
+/// will come any more.
+fn receive(
+    end: &OwnedFd,
+    stream: &mut Stream,
+    stop: &OwnedFd,
+    patience: Option<&Timespec>,
+) -> Result<Option<Ended>, StoreError> {
+    let mut fds = [end, stop].map(|fd| PollFd::new(fd, PollFlags::IN));
+    match poll(&mut fds, patience) {
+        Ok(0) => return Err(StoreError::Lost(io::ErrorKind::TimedOut.into())),
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(StoreError::Lost(error.into())),
+    }
+    if !fds[1].revents().is_empty() {
+        return Ok(Some(Ended::Stopped));
+    }
+    let mut bytes = [0; 4096];
+    match rustix::io::read(end, &mut bytes) {
+        Ok(0) => return Ok(Some(Ended::Closed)),
+        Ok(got) => stream.extend(bytes.get(..got).unwrap_or_default()),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(StoreError::Lost(error.into())),
+    }
+    Ok(None)
 }
 
 fn lost(why: &'static str) -> StoreError {

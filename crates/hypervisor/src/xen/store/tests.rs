@@ -122,3 +122,61 @@ fn what_is_too_long_is_never_sent() {
     drop(store);
     server.join().unwrap();
 }
+
+/// The other ends of connections that a store is to make.
+static COMING: std::sync::Mutex<Vec<OwnedFd>> = std::sync::Mutex::new(Vec::new());
+
+fn reopen() -> io::Result<OwnedFd> {
+    let mut coming = COMING.lock().unwrap();
+    coming.pop().ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
+}
+
+#[test]
+fn a_store_that_comes_back_is_asked_for_all_watches() {
+    let (ours, mut first) = UnixStream::pair().unwrap();
+    let store = XenStore::with(ours.into(), Some(reopen)).unwrap();
+    let (sender, events) = mpsc::channel();
+    let sender = std::sync::Mutex::new(sender);
+    let user = thread::spawn(move || {
+        let called = move |path: &str| sender.lock().unwrap().send(path.to_owned()).unwrap();
+        let watch = store.watch("/a", Box::new(called)).unwrap();
+        let begun = store.begin().unwrap();
+        let is_lost = |read: Result<_, StoreError>| matches!(read, Err(StoreError::Lost(_)));
+        assert!(is_lost(begun.nodes().read("/b")));
+        assert_eq!(events.recv().unwrap(), "/a");
+        // What had begun ended with the connection; what begins now goes on.
+        assert!(is_lost(begun.nodes().read("/b")));
+        drop(begun);
+        let read = loop {
+            match store.nodes().read("/c") {
+                Err(StoreError::Lost(_)) => thread::yield_now(),
+                read => break read.unwrap(),
+            }
+        };
+        assert_eq!(read, b"there");
+        (store, watch)
+    });
+    let (watch, asked) = receive(&mut first);
+    assert_eq!(watch.kind, Kind::Watch as u32);
+    send(&mut first, Kind::Watch, watch.request, b"OK\0");
+    let (start, _) = receive(&mut first);
+    send(&mut first, Kind::Start, start.request, b"7\0");
+    let (read, _) = receive(&mut first);
+    assert_eq!((read.kind, read.transaction), (Kind::Read as u32, 7));
+
+    // The connection ends while a request is under way.
+    let (ours, mut second) = UnixStream::pair().unwrap();
+    drop(first);
+    COMING.lock().unwrap().push(ours.into());
+    let (again, asked_again) = receive(&mut second);
+    assert_eq!((again.kind, &asked_again), (Kind::Watch as u32, &asked));
+    let token = asked.split(|byte| *byte == 0).nth(1).unwrap();
+    send(&mut second, Kind::Event, 0, &[b"/a\0", token, b"\0"].concat());
+    send(&mut second, Kind::Watch, again.request, b"OK\0");
+    let (read, path) = receive(&mut second);
+    assert_eq!((read.kind, path.as_slice()), (Kind::Read as u32, b"/c\0".as_slice()));
+    send(&mut second, Kind::Read, read.request, b"there");
+    let kept = user.join().unwrap();
+    drop(second);
+    drop(kept);
+}
