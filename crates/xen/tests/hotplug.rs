@@ -138,6 +138,9 @@ fn invalid_keys_are_refused_with_a_message() {
         "lock_mac is \"yes\", which is not a number from 0 to 1"
     );
     assert_eq!(error(&[], "mtu=67"), "mtu is 67, possible is 68 to 65535");
+    let toolstack = [("mtu", "70000")];
+    assert_eq!(error(&toolstack, ""), "mtu is 70000, possible is 68 to 65535");
+    assert!(Run::new("online", &toolstack, "mtu=9000").ok);
     assert_eq!(
         error(&[], "queues=99999999999999"),
         "queues is \"99999999999999\", which is not a number from 1 to 16"

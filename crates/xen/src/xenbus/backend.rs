@@ -82,6 +82,8 @@ pub struct Backend<D: Device> {
     status: DeviceStatus,
     /// The store, or something else, was out of reach the last time.
     out_of_reach: bool,
+    /// The hotplug script had failed the last time.
+    unplugged: bool,
 }
 
 impl<D: Device> Backend<D> {
@@ -111,6 +113,7 @@ impl<D: Device> Backend<D> {
             delayed_until: None,
             status: DeviceStatus::new(id),
             out_of_reach: false,
+            unplugged: false,
         })
     }
 
@@ -173,10 +176,12 @@ impl<D: Device> Backend<D> {
             return;
         }
         self.budget.charge(LOOK, now);
-        match self.follow_states(now) {
+        match self.follow_states(now).and_then(|()| self.follow_plugging()) {
             // Until the pause is over, nothing was tried again.
             Ok(()) if self.not_before.is_some() => {}
-            Ok(()) if std::mem::take(&mut self.out_of_reach) => self.status.reason = None,
+            Ok(()) if std::mem::take(&mut self.out_of_reach) && !self.unplugged => {
+                self.status.reason = None;
+            }
             Ok(()) => {}
             Err(error) if error.is_transient() => self.await_recovery(&error, now),
             Err(error) => self.stop(&error, now),
@@ -255,6 +260,24 @@ impl<D: Device> Backend<D> {
         Ok(())
     }
 
+    /// A hotplug script that has failed is the reason why the device does not connect.
+    fn follow_plugging(&mut self) -> Result<(), D::Error> {
+        if self.is_connected() {
+            return Ok(());
+        }
+        match self.node.plugging_error()? {
+            Some(why) => {
+                if !std::mem::replace(&mut self.unplugged, true) {
+                    warn!(port = %self.node.id(), reason = %why, "not connected");
+                }
+                self.status.reason = Some(why);
+            }
+            None if std::mem::take(&mut self.unplugged) => self.status.reason = None,
+            None => {}
+        }
+        Ok(())
+    }
+
     fn frontend_begins(&mut self, own: State) -> Result<(), StoreError> {
         self.disconnect("the frontend begins anew");
         if own == State::InitWait {
@@ -288,6 +311,7 @@ impl<D: Device> Backend<D> {
         if !self.node.is_hotplugged()? || self.not_before.is_some() {
             return Ok(());
         }
+        self.unplugged = false;
         self.device.connect(own == State::Connected)?;
         self.connected_since = Some(now);
         self.status.condition = Condition::Connected;

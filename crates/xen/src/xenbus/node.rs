@@ -123,6 +123,19 @@ impl Node {
         self.losses_seen.load(Ordering::Relaxed) != self.store().losses()
     }
 
+    /// Why the hotplug script has failed, if it has.
+    pub(super) fn plugging_error(&self) -> Result<Option<String>, StoreError> {
+        let nodes = self.nodes();
+        if nodes.find(&self.backend_key("hotplug-status"))?.as_deref() != Some("error") {
+            return Ok(None);
+        }
+        let why = nodes.find(&self.backend_key("hotplug-error"))?;
+        Ok(Some(format!(
+            "plugging failed: {}",
+            why.as_deref().unwrap_or("the script says no more")
+        )))
+    }
+
     /// Writes the state of this end, and `more` with it, in one transaction; nothing if the
     /// toolstack has removed the directory.
     pub(crate) fn write_state(
