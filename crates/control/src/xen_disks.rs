@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::hypervisor::xen::OpenError;
+use ::hypervisor::xen::{Class, OpenError, open_backend};
 use ::storage::Disks;
 use ::storage::count::QueueCounters;
 use ::xen::blkif::service::{BlkbackConfig, Service, ServiceError};
@@ -57,7 +57,8 @@ pub fn start(
         policy: spec.policy,
         limits: spec.settings.limits.rates(),
     };
-    Ok(Service::start(Arc::clone(disks), ::hypervisor::xen::open()?, config)?)
+    let hypervisor = open_backend(Class::Vbd)?;
+    Ok(Service::start(Arc::clone(disks), hypervisor, config)?)
 }
 
 impl XenDisks {

@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use crate::{DomId, Hypervisor, StoreError};
 
+mod claim;
 mod evtchn;
 mod gntalloc;
 mod gntdev;
@@ -22,6 +23,7 @@ mod own_pages;
 mod store;
 pub(crate) mod wire;
 
+pub use claim::{Claim, Class};
 pub use evtchn::Evtchn;
 pub use gntdev::Gntdev;
 pub use own_domain::OwnDomain;
@@ -41,6 +43,17 @@ pub enum OpenError {
     /// The store does not say who we are.
     #[error("asking the store for our own domain: {0}")]
     Store(#[from] StoreError),
+    /// Another process is the backend for these devices. Two would disconnect each other's guests.
+    #[error(
+        "another process serves the {what} of this domain already (it holds the lock of {lock}); \
+         end that one first"
+    )]
+    Claimed {
+        /// The devices.
+        what: &'static str,
+        /// The device that is locked.
+        lock: &'static str,
+    },
     /// No thread for the store's answers.
     #[error(transparent)]
     Os(#[from] io::Error),
@@ -71,8 +84,21 @@ fn advice(path: &str, error: &io::Error) -> String {
 /// # Errors
 /// See [`OpenError`].
 pub fn open() -> Result<Hypervisor, OpenError> {
+    open_with(None)
+}
+
+/// Opens the hypervisor that we run on, as this domain's backend for a class of devices. As long as
+/// any part of it is in use, no other process can do the same.
+///
+/// # Errors
+/// See [`OpenError`]; when another process is that backend.
+pub fn open_backend(class: Class) -> Result<Hypervisor, OpenError> {
+    open_with(Some(Claim::of(class)?))
+}
+
+fn open_with(claim: Option<Claim>) -> Result<Hypervisor, OpenError> {
     let events = Arc::new(Evtchn::open()?);
-    let store = XenStore::open()?;
+    let store = XenStore::open()?.held_with(claim);
     // Relative, it is looked up in our own directory.
     let domain = crate::Store::nodes(&store).number("domid")?.unwrap_or(0);
     let grants = Arc::new(Gntdev::open(DomId(domain))?);

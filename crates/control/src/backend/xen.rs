@@ -32,7 +32,7 @@ pub(super) fn start(
 ) -> Result<Box<dyn Backend>, BackendError> {
     let (options, restrictions) = (spec.options, restrictions.clone());
     let config = ServiceConfig { queues, stall: STALL, options, restrictions };
-    let hypervisor = hypervisor::xen::open()?;
+    let hypervisor = hypervisor::xen::open_backend(hypervisor::xen::Class::Vif)?;
     Ok(Box::new(Vifs(Service::start(Arc::clone(fabric), hypervisor, config)?)))
 }
 

@@ -14,7 +14,7 @@ use link::{Link, Reopen, Within};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::wire::{self, Kind};
-use super::{OpenError, open_device};
+use super::{Claim, OpenError, open_device};
 use crate::store::{Ends, Nodes, OnChange, Permission, Store, StoreError, Transaction, Watch};
 
 mod link;
@@ -29,6 +29,8 @@ pub struct XenStore {
     /// Written to end the reader.
     stop: Arc<OwnedFd>,
     reader: Option<JoinHandle<()>>,
+    /// Held as long as the connection.
+    _claim: Option<Claim>,
 }
 
 impl XenStore {
@@ -74,7 +76,13 @@ impl XenStore {
         let reader = thread::Builder::new()
             .name("store".into())
             .spawn(move || for_reader.read(end, &stopped))?;
-        Ok(Self { view: View { link, within: None }, stop, reader: Some(reader) })
+        Ok(Self { view: View { link, within: None }, stop, reader: Some(reader), _claim: None })
+    }
+
+    /// The same, holding a claim, if there is one, until it is dropped.
+    pub(super) fn held_with(mut self, claim: Option<Claim>) -> Self {
+        self._claim = claim;
+        self
     }
 }
 
