@@ -67,6 +67,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         waited_ns: queue.waits.sum(),
         tx_limited: queue.tx_limited.get(),
         page_faults: queue.page_faults.get(),
+        fault_waits: queue.fault_waits.get(),
         slow_interrupts: queue.slow_interrupts.get(),
         kicks: queue.kicks.get(),
         drops,

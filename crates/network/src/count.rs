@@ -162,6 +162,9 @@ pub struct QueueCounters {
     pub waits: Histogram,
     /// Page faults while a worker used the port's memory, counted while a worker has many.
     pub page_faults: Counter,
+    /// Times that frames stayed in the Tx ring because page faults in the port's memory had taken
+    /// too much time.
+    pub fault_waits: Counter,
     /// Interrupts, or events, that took more than 100 us of CPU time to send.
     pub slow_interrupts: Counter,
     /// Times that frames stayed in the Tx ring because their port, or its budget, had used up its

@@ -83,6 +83,9 @@ impl FramePipeline {
         let Some(slot) = self.slots.get_mut(at) else { return };
         slot.on.counters.lose(DropReason::PortDown, batch.lost);
         slot.sending.debt += batch.added;
+        if batch.fault_wait > 0 {
+            slot.charge_fault_wait(batch.fault_wait, self.clock.now);
+        }
         if let Some(error) = batch.error {
             slot.fail(error);
         }

@@ -23,6 +23,7 @@ mod device_queue;
 mod egress;
 mod exchange;
 pub mod fabric;
+mod fault_wait;
 pub mod flowcache;
 pub mod flows;
 mod grant_release;

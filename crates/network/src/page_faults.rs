@@ -10,12 +10,17 @@
 //! many: first all pages of the sender's frames are touched, and the faults up to then are the
 //! sender's cost; those while a receiver's buffers are filled are the receiver's
 //! debt ([`receive_debt`](crate::receive_debt)). A guest that has just started touches each page
-//! for the first time: so many faults are no debt.
+//! for the first time: so many faults are no debt. A sender also waits for what faults
+//! took ([`fault_wait`](crate::fault_wait)), since others have waited for them.
 //!
 //! Each fault may also have allocated a page, which is charged to this process and not to the
 //! front-end: ports have accounts for that ([`ring::MemoryAccount`]). Faults of bursts that were not
 //! measured are charged to all ports whose memory has grown meanwhile, once there were many.
 
+use runtime::fault_meter::{FAULT, Faults};
+
+use crate::burst::Burst;
+use crate::fault_wait::wait_cost;
 use crate::handoff::HandoffBatch;
 use crate::pipeline::FramePipeline;
 
@@ -51,8 +56,11 @@ impl FramePipeline {
         let faults = self.faults.take();
         self.service.cost += faults.cost;
         self.burst.gather.faulted(faults.count);
-        if let Some(slot) = self.slots.get(src) {
-            slot.on.counters.page_faults.add(faults.count);
+        let wait = wait_for(&self.burst, faults);
+        let Some(slot) = self.slots.get_mut(src) else { return };
+        slot.on.counters.page_faults.add(faults.count);
+        if wait > 0 {
+            slot.charge_fault_wait(wait, self.clock.now);
         }
     }
 
@@ -89,5 +97,13 @@ impl FramePipeline {
         let faults = self.faults.take();
         batch.burst.gather.faulted(faults.count);
         batch.added += faults.cost;
+        batch.fault_wait += wait_for(&batch.burst, faults);
     }
+}
+
+/// What the sender of a burst has to wait for, after `faults` in its memory. A fault that takes long
+/// uses up as much of what the memory explains as several do.
+fn wait_for(burst: &Burst, faults: Faults) -> u64 {
+    let excess = FAULT * burst.gather.excess_faults(faults.cost / FAULT);
+    wait_cost(faults, excess)
 }

@@ -99,6 +99,9 @@ impl FramePipeline {
             return 0;
         }
         let Some(slot) = self.slots.get_mut(src) else { return 0 };
+        if slot.must_wait_for_faults(self.clock.now) {
+            return 0;
+        }
         self.service.cost = std::mem::take(&mut slot.sending.debt);
         if !slot.may_start() {
             return 0;

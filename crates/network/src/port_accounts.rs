@@ -6,6 +6,7 @@ use std::sync::Arc;
 use runtime::SlowSignals;
 
 use crate::backpressure::WaitCredit;
+use crate::fault_wait::FaultWait;
 use crate::passed_grants::PassCredit;
 use crate::receive_debt::Debt;
 
@@ -18,6 +19,8 @@ pub struct PortAccounts {
     pub passing: Arc<PassCredit>,
     /// The cost of filling the port's buffers beyond the usual.
     pub debt: Arc<Debt>,
+    /// Until when the port sends nothing, for what its page faults have cost.
+    pub fault_wait: Arc<FaultWait>,
     /// Its interrupts that took long.
     pub slow_signals: Arc<SlowSignals>,
 }

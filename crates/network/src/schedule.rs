@@ -149,6 +149,7 @@ impl Pipeline for FramePipeline {
 
     #[inline]
     fn tick(&mut self, now: Instant) {
+        self.faults.tick(self.clock.now, now);
         self.clock.tick(now);
     }
 

@@ -138,6 +138,12 @@ impl Gather {
         }
     }
 
+    /// The part of so many page faults that the memory of the chains does not explain, as
+    /// [`Memory::excess_faults`] has it.
+    pub fn excess_faults(&self, faults: u64) -> u64 {
+        self.source.pins.first().map_or(0, |memory| memory.excess_faults(faults))
+    }
+
     /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather,
     /// gives some other bytes, or fewer.
     #[inline]

@@ -39,6 +39,7 @@ fn is_refused(attack: &str, daemon: &Daemon) -> bool {
     let port = stats.ports.iter().find(|port| port.name == neighbour::name(0)).unwrap();
     match attack {
         "enable" | "enable-2" | "memory" => port.control_delayed > 0,
+        "holes" => port.total.fault_waits > 0,
         "features" => daemon.log().contains("log lines left out"),
         "watchers" | "watchers-250k" => stats.ports.iter().any(is_slow),
         _ => true,

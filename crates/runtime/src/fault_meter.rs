@@ -4,9 +4,14 @@
 //! fault. Pipelines charge faults to the port or disk in whose memory they happen. Reading the
 //! kernel's count is a system call, so bursts are measured only while there are many faults. A
 //! worker samples the count ten times a second. After a sample that found many, the worker is alert
-//! for a while: it samples each millisecond, and bursts are measured from a millisecond with many faults until some time after the last one.
-//! So a guest that starts, and touches each of its pages for the first time, is measured for
-//! little longer than that takes, and a peer that pauses to end the measuring gains a millisecond.
+//! for a while: it samples each millisecond, and bursts are measured from a millisecond with many
+//! faults until some time after the last one. So a guest that starts, and touches each of its pages
+//! for the first time, is measured for little longer than that takes, and a peer that pauses to end
+//! the measuring gains a millisecond.
+//! A few faults matter, too, if they take long: bursts are measured after a pass of a millisecond with
+//! faults, and after a measured fault that took long. Passes of a guest that starts on a busy host are
+//! long, too. So this time is short at first, and doubles each time that such a pass follows soon after
+//! the time's end, up to as long as a worker is alert.
 
 use std::time::{Duration, Instant};
 
@@ -34,8 +39,19 @@ const UNMEASURED: u64 = 4096;
 /// How long a worker is alert after a sample that found many faults.
 const ALERT: Duration = Duration::from_secs(10);
 
-/// How long bursts are measured after a sample that found many faults.
+/// How long bursts are measured after a sample that found many faults, and at first after a fault
+/// that took long.
 const MEASURED_TIME: Duration = Duration::from_millis(20);
+
+/// Time from one pass to the next in which a fault may have had to wait.
+const LONG_PASS: Duration = Duration::from_millis(1);
+
+/// Cost of a fault beyond which it has waited: about 8 us. To find and clear a page takes one or
+/// two.
+pub const SLOW_FAULT: u64 = 8 * FAULT;
+
+/// Time after a fault that took long until the next one counts as the first.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Faults, and what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,6 +70,12 @@ pub struct FaultMeter {
     on: bool,
     /// When the last sample that found many was taken.
     many: Option<Instant>,
+    /// When faults were last found that took long, or may have: after a long pass.
+    slow: Option<Instant>,
+    /// How long bursts are measured after that.
+    slow_time: Duration,
+    /// The pass before this one was long.
+    is_long: bool,
     /// How many there had been at the last sample, and when that was.
     sampled: (u64, Instant),
     /// When the next sample is due.
@@ -73,6 +95,9 @@ impl FaultMeter {
             count,
             on: false,
             many: None,
+            slow: None,
+            slow_time: MEASURED_TIME,
+            is_long: false,
             sampled,
             due: now,
             unmeasured: 0,
@@ -85,6 +110,14 @@ impl FaultMeter {
     #[inline]
     pub fn is_on(&self) -> bool {
         self.on
+    }
+
+    /// A pass that began at `last` has ended, and perhaps a sleep behind it.
+    #[inline]
+    pub fn tick(&mut self, last: Instant, now: Instant) {
+        if now.saturating_duration_since(last) >= LONG_PASS {
+            (self.is_long, self.due) = (true, now);
+        }
     }
 
     /// Whether a sample is due.
@@ -109,11 +142,24 @@ impl FaultMeter {
         if faults > ms * few || self.unmeasured >= UNMEASURED {
             self.many = Some(now);
         }
-        let within = |time| self.many.is_some_and(|many| now < many + time);
-        self.on = within(MEASURED_TIME);
-        self.due = now + if within(ALERT) { ALERT_INTERVAL } else { CALM_INTERVAL };
+        if std::mem::take(&mut self.is_long) && faults > 0 {
+            self.found_slow(now);
+        }
+        let within = |since: Option<Instant>, time| since.is_some_and(|since| now < since + time);
+        self.on = within(self.many, MEASURED_TIME) || within(self.slow, self.slow_time);
+        self.due = now + if within(self.many, ALERT) { ALERT_INTERVAL } else { CALM_INTERVAL };
         self.sampled = (count, now);
         if self.on { std::mem::take(&mut self.unmeasured) } else { 0 }
+    }
+
+    /// A pass with faults was long.
+    fn found_slow(&mut self, now: Instant) {
+        let since = self.slow.replace(now).map(|last| now.saturating_duration_since(last));
+        self.slow_time = match since {
+            Some(since) if since < self.slow_time => self.slow_time,
+            Some(since) if since < FORGOTTEN => (2 * self.slow_time).min(ALERT),
+            _ => MEASURED_TIME,
+        };
     }
 
     /// Begins a section.
@@ -133,7 +179,11 @@ impl FaultMeter {
         }
         // A fault may have to wait, for whoever changes the file at the time.
         let time = self.since.saturating_duration_since(since).as_nanos() as u64;
-        Faults { count, cost: (count * FAULT).max(time.saturating_mul(COST_PER_NS)) }
+        let cost = (count * FAULT).max(time.saturating_mul(COST_PER_NS));
+        if cost > count * SLOW_FAULT {
+            self.slow = Some(self.since);
+        }
+        Faults { count, cost }
     }
 }
 
@@ -226,6 +276,64 @@ mod tests {
         let hold = MEASURED_TIME.as_millis();
         (1..hold).for_each(|_| assert_eq!(step(FEW_PER_MS_MEASURED, MS), (0, true)));
         assert_eq!(step(FEW_PER_MS_MEASURED, MS), (0, false));
+    }
+
+    #[test]
+    fn a_fault_in_a_long_pass_is_enough() {
+        let (mut meter, start) = calm();
+        let pass = |meter: &mut FaultMeter, faults, from, to| {
+            more(faults);
+            meter.tick(from, to);
+            let due = meter.is_due(to);
+            if due {
+                meter.sample(to);
+            }
+            (due, meter.is_on())
+        };
+        assert_eq!(pass(&mut meter, 1, start, start + MS / 2), (false, false));
+        assert_eq!(pass(&mut meter, 0, start + MS / 2, start + 2 * MS), (true, true));
+        // A sample has seen that fault.
+        let later = start + 2 * MS + MEASURED_TIME;
+        assert_eq!(pass(&mut meter, 0, start + 2 * MS, later), (true, false));
+        assert_eq!(pass(&mut meter, 0, later, later + 2 * MS), (true, false));
+        assert_eq!(pass(&mut meter, 1, later + 2 * MS, later + 40 * MS), (true, true));
+    }
+
+    #[test]
+    fn faults_that_take_long_again_and_again_are_measured_for_longer_each_time() {
+        let (mut meter, mut now) = calm();
+        let mut slow_fault = |after: Duration| {
+            let next = now + after + MS;
+            more(1);
+            meter.tick(now + after, next);
+            meter.sample(next);
+            now = next;
+            assert!(meter.is_on());
+            meter.slow_time
+        };
+        assert_eq!(slow_fault(MS), MEASURED_TIME);
+        // While bursts are measured, faults do not escape.
+        assert_eq!(slow_fault(MS), MEASURED_TIME);
+        for doubled in 1..9 {
+            let time = MEASURED_TIME * (1 << doubled);
+            assert_eq!(slow_fault(time / 2), time);
+        }
+        assert_eq!(slow_fault(ALERT), ALERT);
+        assert_eq!(slow_fault(ALERT), ALERT);
+        assert_eq!(slow_fault(FORGOTTEN), MEASURED_TIME);
+    }
+
+    #[test]
+    fn a_measured_fault_that_takes_long_lengthens_the_time() {
+        let (mut meter, start) = calm();
+        meter.begin();
+        more(1);
+        let long = Duration::from_nanos(SLOW_FAULT / COST_PER_NS + 1);
+        meter.since -= long;
+        assert!(meter.take().cost > SLOW_FAULT);
+        let found = meter.slow.expect("the fault took long");
+        meter.sample(start.max(found) + MEASURED_TIME / 2);
+        assert!(meter.is_on());
     }
 
     #[test]

@@ -254,6 +254,9 @@ counts! {
     tx_limited,
     /// Page faults in the guest's memory, counted while a worker has many.
     page_faults,
+    /// Times that frames waited in the guest's ring because page faults in its memory had taken too
+    /// much time.
+    fault_waits,
     /// Interrupts that took long to send, because many watch the guest's descriptor.
     slow_interrupts,
     /// Wake-ups by the guest.

@@ -215,6 +215,11 @@ pub const QUEUE: &[Family<Counts>] = &[
         "Page faults in the guest's memory, counted while a worker has many.",
         |it| number(it.page_faults),
     ),
+    counter(
+        "ringmain_port_fault_waits_total",
+        "Times that frames waited because page faults in the guest's memory had taken too long.",
+        |it| number(it.fault_waits),
+    ),
     counter("ringmain_port_slow_interrupts_total", "Interrupts that took long to send.", |it| {
         number(it.slow_interrupts)
     }),

@@ -27,6 +27,8 @@ pub struct HandoffBatch {
     pub lost: u64,
     /// Work done for the batch's frames beyond their cost, which the sender is charged for.
     pub added: u64,
+    /// Cost that the sender has to wait for, because of page faults in its memory.
+    pub fault_wait: u64,
     /// The error found in the sender's bytes.
     pub error: Option<QueueError>,
     /// The receiving worker's number for the batch.
@@ -50,6 +52,7 @@ impl HandoffBatch {
             next: 0,
             lost: 0,
             added: 0,
+            fault_wait: 0,
             error: None,
             number: 0,
             passed: 0,
@@ -60,7 +63,7 @@ impl HandoffBatch {
     /// Lets go of all frames, for another burst.
     pub fn recycle(&mut self) {
         self.burst.reset();
-        (self.lost, self.added) = (0, 0);
+        (self.lost, self.added, self.fault_wait) = (0, 0, 0);
         (self.error, self.spent) = (None, Ticks::default());
     }
 }
