@@ -18,6 +18,11 @@ pub const PIECE: u64 = 512;
 /// pays for it.
 pub const MISS: u64 = 2 * CHARGE;
 
+/// Cost of each copy of a flood, besides what a frame costs. None of the receivers has asked for it,
+/// and each guest spends time of its own on the copy. The worker is charged nothing of that, so the
+/// sender is: otherwise a guest that sends broadcasts takes more from others than its share.
+pub const FLOODED: u64 = 3 * CHARGE;
+
 /// Cost of `frames` frames of `bytes` bytes together.
 #[inline]
 pub fn cost(frames: usize, bytes: u64) -> u64 {

@@ -16,7 +16,7 @@ use runtime::coalescing::InterruptCoalescer;
 use switch::Target;
 
 use crate::burst::Frame;
-use crate::cost::cost;
+use crate::cost::{FLOODED, cost};
 use crate::count::DropReason;
 use crate::egress::Egress;
 use crate::flowcache::Action;
@@ -206,14 +206,23 @@ impl FramePipeline {
             }
             self.drop_at(src, DropReason::NoReceiver, 1);
         }
-        let copies = reached.saturating_sub(1);
+        self.charge_copies(src, i, reached.saturating_sub(1));
+        self.charge_more(reached * FLOODED);
+        None
+    }
+
+    /// Counts copies of frame `i`, and charges them to its sender.
+    pub(crate) fn charge_copies(&mut self, src: usize, i: usize, copies: u64) {
         if let Some(slot) = self.slots.get(src) {
             slot.on.counters.copies.add(copies);
         }
-        let cost = copies * self.burst.frames().get(i).map_or(0, Frame::cost);
-        (self.service.cost, self.service.added) =
-            (self.service.cost + cost, self.service.added + cost);
-        None
+        self.charge_more(copies * self.burst.frames().get(i).map_or(0, Frame::cost));
+    }
+
+    /// Charges the burst's sender for what was not known when the burst was fetched.
+    fn charge_more(&mut self, cost: u64) {
+        self.service.cost += cost;
+        self.service.added += cost;
     }
 
     /// Drops a frame for which there is no receiver.

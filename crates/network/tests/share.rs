@@ -40,6 +40,13 @@ impl Host {
         self.worker.run_while(|| Peer::attach(fabric, port, index, Accepts::ALL, usize::MAX))
     }
 
+    /// Shows the switch where station 0 is.
+    fn introduce(&mut self, sink: &Peer) {
+        sink.send([frame(9, 0, 60)]);
+        self.run();
+        assert_eq!(sink.completed(), 1);
+    }
+
     /// Lets the worker work until all guests' frames are with their receivers.
     fn run(&mut self) {
         while self.worker.run_once(Instant::now()) || self.worker.run_once(later()) {}
@@ -65,9 +72,7 @@ fn while_second_sends(received: &[Vec<u8>]) -> [usize; 2] {
 fn long_frames_do_not_crowd_out_short_ones() {
     let mut host = Host::new(3);
     let [sink, loud, quiet] = [0, 1, 2].map(|at| host.queue(at, 0));
-    sink.send([frame(9, 0, 60)]);
-    host.run();
-    assert_eq!(sink.completed(), 1);
+    host.introduce(&sink);
     let long = vec![frame(0, 1, 30_000); 1200];
     let short = vec![frame(0, 2, 60); 4000];
     loud.send(long);
@@ -86,9 +91,7 @@ fn many_queues_do_not_crowd_out_one() {
     let sink = host.queue(0, 0);
     let loud: Vec<Peer> = (0..4).map(|index| host.queue(1, index)).collect();
     let quiet = host.queue(2, 0);
-    sink.send([frame(9, 0, 60)]);
-    host.run();
-    assert_eq!(sink.completed(), 1);
+    host.introduce(&sink);
     let many = vec![vec![frame(0, 1, 60); 8000]; 4];
     let few = vec![frame(0, 2, 60); 8000];
     loud.iter().zip(many).for_each(|(queue, frames)| queue.send(frames));
@@ -104,9 +107,7 @@ fn many_queues_do_not_crowd_out_one() {
 fn flows_of_one_frame_do_not_crowd_out_one_flow() {
     let mut host = Host::new(3);
     let [sink, loud, quiet] = [0, 1, 2].map(|at| host.queue(at, 0));
-    sink.send([frame(9, 0, 60)]);
-    host.run();
-    assert_eq!(sink.completed(), 1);
+    host.introduce(&sink);
     let new = |number: u32| {
         let mut frame = frame(0, 1, 60);
         frame[7..11].copy_from_slice(&number.to_be_bytes());
@@ -121,4 +122,20 @@ fn flows_of_one_frame_do_not_crowd_out_one_flow() {
     // A third of them; all, if asking the switch cost nothing.
     assert_eq!(one, 12_000);
     assert!((2000..8000).contains(&flood), "{flood} frames of new flows");
+}
+
+#[test]
+fn broadcasts_do_not_crowd_out_frames_for_one_port() {
+    let mut host = Host::new(3);
+    let [sink, loud, quiet] = [0, 1, 2].map(|at| host.queue(at, 0));
+    host.introduce(&sink);
+    let mut broadcast = frame(0, 1, 60);
+    broadcast[..6].fill(0xff);
+    loud.send(vec![broadcast; 4000]);
+    quiet.send(vec![frame(0, 2, 60); 12_000]);
+    host.run();
+    let [broadcasts, one] = while_second_sends(&sink.expect(16_000));
+    // Each reaches two ports: an eighth of them. Half, if only the copies were charged.
+    assert_eq!(one, 12_000);
+    assert!((750..3000).contains(&broadcasts), "{broadcasts} broadcasts");
 }

@@ -46,14 +46,14 @@ pub enum Attack {
     Unkicked,
     /// A guest keeps the ring of a disk full of requests.
     Disk {
-        /// Those of the fair neighbour.
+        /// The requests of the fair neighbour.
         fair: Requests,
-        /// Those of the hostile neighbour.
+        /// The requests of the hostile neighbour.
         hostile: Requests,
     },
 }
 
-/// What a case has besides the ports of the innocents and their neighbours.
+/// The setting of a case, besides the ports of the innocent guests and their neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Nothing.
@@ -79,7 +79,7 @@ pub struct Case {
     pub workers: u16,
     /// Both neighbours.
     pub attack: Attack,
-    /// What there is besides.
+    /// The setting.
     pub setting: Setting,
 }
 
@@ -162,11 +162,11 @@ const fn receiver(name: &'static str, title: &'static str, workers: u16, hostile
 const fn sender(
     name: &'static str,
     title: &'static str,
-    fair: (&'static str, SenderSpec),
+    (fair, fair_sender): (&'static str, SenderSpec),
     hostile: SenderSpec,
 ) -> Case {
-    let attack = Attack::Sender { fair: fair.1, hostile };
-    Case { name, title, fair: fair.0, workers: 1, attack, setting: Setting::Usual }
+    let attack = Attack::Sender { fair: fair_sender, hostile };
+    Case { name, title, fair, workers: 1, attack, setting: Setting::Usual }
 }
 
 const fn decoy(name: &'static str, title: &'static str, attack: Attack) -> Case {
@@ -187,6 +187,10 @@ const fn with_queues(queues: u16, spec: SenderSpec) -> SenderSpec {
 }
 
 const ORDINARY: (&str, SenderSpec) = ("sends frames of 1514 bytes", plain(1514));
+const MANY: (&str, SenderSpec) = (
+    "sends as many frames of 1514 bytes, 1024 at a time",
+    SenderSpec { many: true, ..plain(1514) },
+);
 const ORDINARY_4: (&str, SenderSpec) =
     ("sends frames of 1514 bytes on 4 queues", with_queues(4, plain(1514)));
 const SMALL: (&str, SenderSpec) = ("sends frames of 60 bytes", plain(60));
@@ -212,7 +216,7 @@ pub const CASES: &[Case] = &[
     receiver("toggled-2", "the same, two workers", 2, Posting::Toggled(ms(20))),
     sender("segments", "has 64 KB cut to segments of 32 bytes", ORDINARY, SEGMENTS_32),
     sender("segments-4", "the same on 4 queues", ORDINARY_4, with_queues(4, SEGMENTS_32)),
-    sender("segments-1448", "has 64 KB cut to segments of 1448 bytes", ORDINARY, SEGMENTS_1448),
+    sender("segments-1448", "has 64 KB cut to segments of 1448 bytes", MANY, SEGMENTS_1448),
     sender("chains", "sends chains of 912 descriptors of a byte", ORDINARY, CHAINS),
     sender("chains-4", "the same on 4 queues", ORDINARY_4, with_queues(4, CHAINS)),
     sender(

@@ -11,7 +11,7 @@ const NEIGHBOURS: usize = 2;
 /// Queues of each of them.
 const QUEUES: u16 = 4;
 
-/// Limit of the guest's memory that the daemon may be made to allocate.
+/// Limit of the guest's memory that the daemon may have to allocate.
 const MEMORY: &str = "128MiB";
 
 /// The configuration of the daemon that serves the innocents and the neighbour, with so many workers

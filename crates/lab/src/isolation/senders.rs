@@ -18,6 +18,9 @@ const NUMBERS: [u8; 2] = [11, 12];
 /// How often the sender fills its rings.
 const PAUSE: Duration = Duration::from_micros(200);
 
+/// Descriptors of the receiver's rings.
+const RX_RING: u16 = 1024;
+
 /// Bytes of headers of a TCP segment: Ethernet, IPv4, TCP.
 const HEADERS: usize = 54;
 
@@ -49,7 +52,7 @@ pub enum Shape {
     Flows(usize),
     /// An ordinary broadcast.
     Broadcast(usize),
-    /// A broadcast that asks for the address of a station that nobody has asked for (ARP).
+    /// A broadcast that asks for the address of a station that was not asked for before (ARP).
     Arp,
     /// A large frame in pages of memory that the host has not allocated: all pages of the buffers
     /// are given back to the host before each use.
@@ -61,7 +64,7 @@ pub enum Shape {
     PrivateHoles(usize),
     /// No frame: the ring is kicked so many times.
     Kicks(usize),
-    /// No frame: an event descriptor that nobody watches is signalled so many times.
+    /// No frame: an event descriptor that no process watches is signalled so many times.
     PrivateKicks(usize),
 }
 
@@ -76,12 +79,14 @@ pub struct SenderSpec {
     pub rx_buffer: u32,
     /// Whether the receiver is interrupted for what it receives.
     pub interrupts: bool,
+    /// Whether ordinary frames are as many at a time as the receiver's ring takes, in place of 256.
+    pub many: bool,
 }
 
 impl SenderSpec {
-    /// One queue pair, ordinary buffers, and no interrupts.
+    /// One queue pair, ordinary buffers, no interrupts, and the usual number of frames at a time.
     pub const fn new(shape: Shape) -> SenderSpec {
-        SenderSpec { shape, queues: 1, rx_buffer: 2048, interrupts: false }
+        SenderSpec { shape, queues: 1, rx_buffer: 2048, interrupts: false, many: false }
     }
 }
 
@@ -136,16 +141,16 @@ impl Sender {
     ) -> Result<Sender, DriverError> {
         let sending = StationSpec {
             queues: spec.queues,
-            ring: ring_of(spec.shape),
+            ring: if spec.many { RX_RING } else { ring_of(spec.shape) },
             tx_buffer: buffer_of(spec.shape),
-            tx_buffers: buffers_of(spec.shape),
+            tx_buffers: if spec.many { RX_RING } else { buffers_of(spec.shape) },
             spare: if matches!(spec.shape, Shape::Sparse(_)) { SPARE } else { 0 },
             features: bit::CSUM | bit::HOST_TSO4,
             ..StationSpec::default()
         };
         let receiving = StationSpec {
             queues: spec.queues,
-            ring: 1024,
+            ring: RX_RING,
             rx_buffer: spec.rx_buffer,
             ..StationSpec::default()
         };
