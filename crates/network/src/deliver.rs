@@ -55,7 +55,8 @@ impl FramePipeline {
             route.use_it();
             let hop = known.take().unwrap_or_else(|| self.next_hop(route, i));
             let mut end = if route.is_simple() { frames.end } else { i + 1 };
-            while end < frames.end {
+            // Those that wait together may go to different queues afterwards.
+            while end < frames.end && hop.egress != Egress::Rebalancing {
                 // Each frame is looked up once: then its flow is charged for it, too.
                 let other = self.next_hop(route, end);
                 if other != hop {

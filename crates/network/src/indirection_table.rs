@@ -13,6 +13,12 @@
 //! that does not end soon, or a flood comes, which waits for nothing, it stays with its queue, and
 //! is left alone for a while.
 //!
+//! Queues come up one after the other, and traffic may begin when the first one has. All buckets
+//! are busy there then, and would leave one by one. So where nearly all of the load is on one of
+//! several queues, all of that queue's buckets are made to wait together, and are dealt anew. A
+//! guest could have its senders wait again and again by queues that come and go, so that happens at
+//! most once in [`DEAL_INTERVAL`](crate::route::DEAL_INTERVAL).
+//!
 //! A worker does best with queues of its own. Others are used where it has none; and by buckets
 //! that are busy when their queue leaves for another worker, until they have come to rest.
 
@@ -46,6 +52,9 @@ const WORTH: u64 = 1000 * CHARGE;
 /// Intervals for which a bucket that has changed queues stays with its queue; the number doubles
 /// each time.
 const STAY: u32 = 8;
+
+/// Busy buckets for each queue from which on they are dealt anew together.
+const DEALT: usize = 4;
 
 /// A queue that buckets may go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,10 +98,19 @@ impl Bucket {
     }
 }
 
-/// A bucket that changes queues.
+/// Buckets that change queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moving {
+    /// This one.
+    One(usize),
+    /// All that are marked as [`REBALANCING`].
+    All,
+}
+
+/// A bucket, or several, that change queues.
 #[derive(Clone, Copy, Debug)]
 struct Rebalance {
-    bucket: usize,
+    buckets: Moving,
     from: u8,
     to: u8,
     stage: Stage,
@@ -150,7 +168,7 @@ impl IndirectionTable {
     /// The queue of a bucket that is busy.
     fn busy(&self, bucket: usize) -> Option<QueueId> {
         let at = match self.rebalance {
-            Some(rebalance) if rebalance.bucket == bucket => rebalance.from,
+            Some(rebalance) if self.table[bucket] == REBALANCING => rebalance.from,
             _ => self.table[bucket],
         };
         let queue = self.queues.get(usize::from(at))?;
@@ -173,15 +191,15 @@ impl IndirectionTable {
         (egress, &self.buckets[at].cost)
     }
 
-    /// The bucket that changes queues has a frame, at `now`. Returns where that goes, if it need not
-    /// wait any more. `handoff` is of frames under way to the old queue, `ring` of its ring.
+    /// A bucket that changes queues has a frame, at `now`. True: the frame need not wait any more, and
+    /// goes where [`egress`](Self::egress) says. `handoff` is of frames under way to the old queue, `ring` of its ring.
     pub fn poll_rebalance(
         &mut self,
         now: Instant,
         handoff: Progress<u64, impl FnOnce(u64) -> bool>,
         ring: Progress<u32, impl FnOnce(u32) -> bool>,
-    ) -> Option<Egress> {
-        let rebalance = self.rebalance.as_mut()?;
+    ) -> bool {
+        let Some(rebalance) = self.rebalance.as_mut() else { return true };
         if let Stage::Chosen = rebalance.stage {
             rebalance.stage = Stage::Draining(now, handoff.position);
         }
@@ -189,14 +207,19 @@ impl IndirectionTable {
             if (handoff.is_past)(sent) {
                 rebalance.stage = Stage::Quiet(now, ring.position);
             } else if now.saturating_duration_since(since) >= MAX_QUIET {
-                return Some(self.cancel());
+                self.cancel();
+                return true;
             }
         }
         let (Stage::Quiet(since, mark), to) = (rebalance.stage, rebalance.to) else {
-            return None;
+            return false;
         };
-        is_quiet_enough(now.saturating_duration_since(since), || (ring.is_past)(mark))
-            .then(|| self.finish(to))
+        let waited = now.saturating_duration_since(since);
+        let is_over = is_quiet_enough(waited, || (ring.is_past)(mark));
+        if is_over {
+            self.finish(to);
+        }
+        is_over
     }
 
     /// The old egress of the bucket that changes queues.
@@ -204,50 +227,106 @@ impl IndirectionTable {
         self.rebalance.map_or(Egress::Unreachable, |rebalance| self.egress_of(rebalance.from))
     }
 
-    /// The bucket that was to change queues has a frame that cannot wait, and so it stays. Returns its
-    /// egress.
-    pub fn cancel(&mut self) -> Egress {
-        self.rebalance.map_or(Egress::Unreachable, |rebalance| self.finish(rebalance.from))
+    /// A bucket that was to change queues has a frame that cannot wait, and so it stays.
+    pub fn cancel(&mut self) {
+        if let Some(rebalance) = self.rebalance {
+            self.finish(rebalance.from);
+        }
     }
 
-    /// From now on, and for a while, the bucket that was to change queues goes to this one.
-    fn finish(&mut self, at: u8) -> Egress {
-        if let Some(Rebalance { bucket, .. }) = self.rebalance.take() {
-            self.table[bucket] = at;
-            let bucket = &mut self.buckets[bucket];
-            bucket.stays_until = self.interval + (STAY << bucket.moves.min(10));
-            bucket.moves += 1;
+    /// From now on, and for a while, the bucket that was to change queues goes to this one. If it
+    /// was several, and not to stay, they are dealt evenly.
+    fn finish(&mut self, at: u8) {
+        match self.rebalance.take() {
+            Some(Rebalance { buckets: Moving::One(bucket), .. }) => {
+                self.table[bucket] = at;
+                let bucket = &mut self.buckets[bucket];
+                bucket.stays_until = self.interval + (STAY << bucket.moves.min(10));
+                bucket.moves += 1;
+            }
+            Some(Rebalance { buckets: Moving::All, from, .. }) => {
+                for (bucket, queue) in self.table.iter_mut().enumerate() {
+                    if *queue == REBALANCING {
+                        *queue = if at == from { from } else { even(bucket, self.best) };
+                    }
+                }
+            }
+            None => {}
         }
-        self.egress_of(at)
     }
 
     fn egress_of(&self, at: u8) -> Egress {
         self.queues.get(usize::from(at)).map_or(Egress::Unreachable, |queue| queue.egress)
     }
 
-    /// An interval, longer than [`MAX_QUIET`], is over. True when a bucket is to change queues from
-    /// now on.
-    pub fn end_interval(&mut self) -> bool {
+    /// An interval, longer than [`MAX_QUIET`], is over. Returns how many buckets are to change
+    /// queues from now on: more than one only if `may_deal`.
+    pub fn end_interval(&mut self, may_deal: bool) -> usize {
         self.interval += 1;
-        if let Some(Rebalance { bucket, from, to, stage }) = self.rebalance {
+        if let Some(Rebalance { buckets, from, to, stage }) = self.rebalance {
             // A bucket without a frame for this long is idle. In any other bucket, no frame has
             // come since: all are where they were.
-            let quiet = matches!(stage, Stage::Chosen) && self.buckets[bucket].cost.get() == 0;
+            let is_idle = match buckets {
+                Moving::One(bucket) => self.buckets[bucket].cost.get() == 0,
+                Moving::All => true,
+            };
+            let quiet = matches!(stage, Stage::Chosen) && is_idle;
             self.finish(if quiet { to } else { from });
         }
-        let advice = self.advise();
-        if let Some((bucket, to)) = advice {
-            let from = self.table[bucket];
-            self.rebalance = Some(Rebalance { bucket, from, to, stage: Stage::Chosen });
-            self.table[bucket] = REBALANCING;
-        }
+        let begun = match self.one_sided().filter(|_| may_deal) {
+            Some(from) => self.begin_to_deal(from),
+            None => usize::from(self.begin_to_move()),
+        };
         if std::mem::take(&mut self.uneven) {
             self.distribute_idle();
         }
         for bucket in &mut self.buckets {
             bucket.before = bucket.cost.take();
         }
-        advice.is_some()
+        begun
+    }
+
+    /// One bucket is to change queues, if that is worth it.
+    fn begin_to_move(&mut self) -> bool {
+        let Some((bucket, to)) = self.advise() else { return false };
+        let (buckets, from) = (Moving::One(bucket), self.table[bucket]);
+        self.rebalance = Some(Rebalance { buckets, from, to, stage: Stage::Chosen });
+        self.table[bucket] = REBALANCING;
+        true
+    }
+
+    /// All buckets of queue `from` are to be dealt anew. Returns how many are busy.
+    fn begin_to_deal(&mut self, from: u8) -> usize {
+        let mut busy = 0;
+        for (queue, bucket) in self.table.iter_mut().zip(&self.buckets) {
+            if *queue == from {
+                *queue = REBALANCING;
+                busy += usize::from(bucket.cost.get() > 0);
+            }
+        }
+        // Any other queue: it says only that they do not stay.
+        let to = u8::from(from == 0);
+        let stage = Stage::Chosen;
+        self.rebalance = Some(Rebalance { buckets: Moving::All, from, to, stage });
+        busy
+    }
+
+    /// The queue that nearly all of the load of this interval is on, in more buckets than there are
+    /// queues, though there are others for it.
+    fn one_sided(&self) -> Option<u8> {
+        if self.best < 2 || self.queues.iter().any(|queue| queue.egress == Egress::Moving) {
+            return None;
+        }
+        let costs = self.costs();
+        let most = (0..costs.len()).max_by_key(|&at| costs[at])?;
+        let rest = costs.iter().sum::<u64>() - costs[most];
+        let its = |(bucket, queue): &(&Bucket, &u8)| {
+            usize::from(**queue) == most && bucket.cost.get() > 0
+        };
+        let busy = self.buckets.iter().zip(self.table.iter()).filter(its).count();
+        let is_one_sided =
+            costs[most] >= WORTH && rest < costs[most] / 4 && busy >= DEALT * self.best;
+        is_one_sided.then_some(most as u8)
     }
 
     /// Distributes idle buckets evenly; those that may have been busy before have to wait

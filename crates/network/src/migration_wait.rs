@@ -21,7 +21,8 @@ impl FramePipeline {
         let Some(table) = self.routes.table(target.port) else { return Egress::Unreachable };
         let old = table.old_egress();
         if floods {
-            return table.cancel();
+            table.cancel();
+            return self.egress_now(i, target);
         }
         // Other senders may have flows in the same bucket: what they have sent has to arrive, too.
         // To a queue of this worker nothing is under way: whatever was, when it came here,
@@ -42,13 +43,16 @@ impl FramePipeline {
         let mark = progress.flatten().map_or(0, |ring| ring.position());
         let has_taken =
             |mark| progress.is_some_and(|ring| ring.is_none_or(|ring| ring.has_consumed(mark)));
-        table
-            .poll_rebalance(
-                self.clock.now,
-                Progress { position: handoff.sent(), is_past: has_arrived },
-                Progress { position: mark, is_past: has_taken },
-            )
-            .unwrap_or(Egress::Rebalancing)
+        let is_over = table.poll_rebalance(
+            self.clock.now,
+            Progress { position: handoff.sent(), is_past: has_arrived },
+            Progress { position: mark, is_past: has_taken },
+        );
+        if is_over { self.egress_now(i, target) } else { Egress::Rebalancing }
+    }
+
+    fn egress_now(&self, i: usize, target: Target) -> Egress {
+        self.routes.to(target.port).map_or(Egress::Unreachable, |route| self.look_up(route, i).0)
     }
 
     /// Whether one of these targets is a queue that is on its way to another worker.

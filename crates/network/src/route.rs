@@ -34,6 +34,8 @@ pub struct Route {
     used: Cell<bool>,
     /// Longest IP packet that the port takes, in bytes.
     pub mtu: Option<u16>,
+    /// When flows were last dealt anew to its queues, all together.
+    dealt: Option<Instant>,
 }
 
 impl Route {
@@ -77,8 +79,9 @@ impl Route {
     /// The view of a port from a worker. What was known of the port before, `old`, stays as far as
     /// it still holds.
     fn new(port: &PortView, view: &View, old: Option<Route>) -> Self {
+        let dealt = old.as_ref().and_then(|old| old.dealt);
         let old = old.and_then(Route::into_table);
-        let mut route = Route { mtu: port.mtu, ..Route::default() };
+        let mut route = Route { mtu: port.mtu, dealt, ..Route::default() };
         route.selector = port.selector.clone().map(|selector| (selector, Vec::new()));
         let (mut near, mut far) = (Vec::new(), Vec::new());
         for &location in &port.receivers {
@@ -137,6 +140,17 @@ impl Route {
         packet.saturating_sub(l2) > u32::from(mtu)
     }
 
+    /// Lets flows change queues. Returns how many begin to.
+    fn rebalance(&mut self, now: Instant) -> u64 {
+        let Some(table) = &mut self.table else { return 0 };
+        let since = self.dealt.map(|dealt| now.saturating_duration_since(dealt));
+        let moving = table.end_interval(since.is_none_or(|since| since >= DEAL_INTERVAL));
+        if moving > 1 {
+            self.dealt = Some(now);
+        }
+        moving as u64
+    }
+
     /// Remembers that frames are sent there.
     #[inline]
     pub fn use_it(&self) {
@@ -155,6 +169,11 @@ pub struct View<'a> {
 /// How often flows are rebalanced that have hashed badly. Longer than
 /// [`MAX_QUIET`](crate::indirection_table::MAX_QUIET).
 const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How often the flows of a port are dealt anew at most: they wait meanwhile, and with them what
+/// their senders send to others. So a thousandth of the time is lost, whatever a guest does with
+/// its queues.
+pub const DEAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// All ports, seen from one worker.
 pub struct Routes {
@@ -188,8 +207,7 @@ impl Routes {
     #[cold]
     pub fn rebalance(&mut self, now: Instant) -> u64 {
         self.rebalance_at = now + REBALANCE_INTERVAL;
-        let tables = self.ports.iter_mut().filter_map(|route| route.table.as_mut());
-        tables.map(|table| u64::from(table.end_interval())).sum()
+        self.ports.iter_mut().map(|route| route.rebalance(now)).sum()
     }
 
     /// The route to `port`.

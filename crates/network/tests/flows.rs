@@ -4,7 +4,7 @@
 mod peer;
 
 use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -265,4 +265,64 @@ fn waiting_is_no_load() {
     net.pass(INTERVAL);
     assert_eq!(net.rebalanced(), 0);
     assert_eq!(to[0].received().len(), 8);
+}
+
+/// 1024 flows begin while one queue of four is up.
+fn spread_at_the_start(workers: usize, queues_on: usize) {
+    const FLOWS: u32 = 1024;
+    let mut net = Net::new(workers);
+    let from = net.port(&[0]).remove(0);
+    let mut to = net.port(&[queues_on]);
+    let sent = Cell::new(0);
+    let send = || {
+        // No more than what is not fetched yet is worth a burst.
+        if from.completed() + 128 > sent.get() as usize {
+            let numbers = sent.get()..sent.get() + 64;
+            from.send(numbers.map(|n| udp(1, 0, (n % FLOWS) as u16, n / FLOWS, 60)));
+            sent.set(sent.get() + 64);
+        }
+    };
+    let pass = |net: &mut Net, time: Duration| {
+        for _ in 0..time.as_micros() / STEP.as_micros() {
+            send();
+            net.round();
+        }
+    };
+    pass(&mut net, INTERVAL / 2);
+    let port = net.ports[1];
+    for index in 1..4 {
+        let attach = |fabric: &Fabric| Peer::attach(fabric, port, index, Accepts::ALL, usize::MAX);
+        let peer = net.ask(attach, send);
+        let id = peer.id;
+        net.ask(|fabric| fabric.move_queue(id, queues_on), send);
+        to.push(peer);
+    }
+    let mut arrived: Vec<_> = to.iter().flat_map(Peer::arrived).collect();
+    // At the end of an interval they begin to wait, and are dealt when they are at rest.
+    pass(&mut net, INTERVAL * 5 / 2);
+    arrived.extend(to.iter().flat_map(Peer::arrived));
+    pass(&mut net, INTERVAL / 2);
+    let last: Vec<_> = to.iter().map(Peer::arrived).collect();
+    let counts: Vec<usize> = last.iter().map(Vec::len).collect();
+    let all: usize = counts.iter().sum();
+    assert!(all > 10_000 && counts.iter().all(|count| count * 6 > all), "{counts:?}");
+    arrived.extend(last.into_iter().flatten());
+    arrived.sort_by_key(|((stamp, _), _)| *stamp);
+    let mut next = HashMap::new();
+    for (_, frame) in arrived {
+        let (flow, number) = flow_and_number(&frame);
+        if let Some(before) = next.insert(flow, number) {
+            assert_eq!(number, before + 1, "{flow:?}");
+        }
+    }
+}
+
+#[test]
+fn flows_that_began_on_the_only_queue_are_spread_when_others_come_up() {
+    spread_at_the_start(1, 0);
+}
+
+#[test]
+fn so_are_flows_to_queues_of_another_worker() {
+    spread_at_the_start(2, 1);
 }

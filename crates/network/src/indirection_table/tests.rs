@@ -29,19 +29,34 @@ fn send(table: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
 const ARRIVED: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| true };
 const UNDER_WAY: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| false };
 
+/// The way of the bucket that changes queues, once it need not wait any more.
+fn poll(
+    table: &mut IndirectionTable,
+    now: Instant,
+    handoff: Progress<u64, impl FnOnce(u64) -> bool>,
+    ring: Progress<u32, impl FnOnce(u32) -> bool>,
+) -> Option<Egress> {
+    let buckets = table.rebalance?.buckets;
+    let is_over = table.poll_rebalance(now, handoff, ring);
+    match buckets {
+        Moving::One(bucket) => is_over.then(|| egress_of(table, bucket as u32)),
+        Moving::All => panic!("several change queues"),
+    }
+}
+
 /// Streams in these buckets, all as busy, over an interval; those that wait come to rest.
 fn interval(table: &mut IndirectionTable, streams: &[u32], now: &mut Instant) {
     for _ in 0..20 {
         *now += Duration::from_millis(5);
         for &bucket in streams {
             if egress_of(table, bucket) != Egress::Rebalancing
-                || table.poll_rebalance(*now, ARRIVED, TAKEN).is_some()
+                || poll(table, *now, ARRIVED, TAKEN).is_some()
             {
                 send(table, bucket, 1 << 20);
             }
         }
     }
-    table.end_interval();
+    table.end_interval(false);
 }
 
 /// How many of the streams each queue has.
@@ -75,8 +90,8 @@ fn eight_streams_over_five_queues_end_up_even() {
     for _ in 0..20 {
         interval(&mut table, &streams, &mut now);
     }
-    table.end_interval();
-    table.end_interval();
+    table.end_interval(false);
+    table.end_interval(false);
     let mut counts = streams_of(&table, &streams, 5);
     counts.sort_unstable();
     assert_eq!(counts, [1, 1, 2, 2, 2]);
@@ -108,7 +123,7 @@ fn rebalance() -> (IndirectionTable, u32) {
     for bucket in [0, 1] {
         assert_eq!(send(&table, bucket, 100 << 20), Egress::Local(0));
     }
-    assert!(table.end_interval());
+    assert_eq!(table.end_interval(false), 1);
     let rebalance = (0..2).find(|&bucket| egress_of(&table, bucket) == Egress::Rebalancing);
     (table, rebalance.unwrap())
 }
@@ -118,19 +133,19 @@ fn a_bucket_changes_queues_only_at_rest() {
     let (mut table, bucket) = rebalance();
     let now = Instant::now();
     assert_eq!(
-        table.poll_rebalance(now, ARRIVED, TAKEN),
+        poll(&mut table, now, ARRIVED, TAKEN),
         None,
         "the guest may still pass on what it has just taken"
     );
-    assert_eq!(table.poll_rebalance(now + MIN_QUIET / 2, ARRIVED, TAKEN), None);
+    assert_eq!(poll(&mut table, now + MIN_QUIET / 2, ARRIVED, TAKEN), None);
     assert_eq!(
-        table.poll_rebalance(now + MIN_QUIET, ARRIVED, LEFT),
+        poll(&mut table, now + MIN_QUIET, ARRIVED, LEFT),
         None,
         "its last frame lies there yet"
     );
     assert_eq!(egress_of(&table, bucket), Egress::Rebalancing);
     assert_eq!(table.old_egress(), Egress::Local(0));
-    assert_eq!(table.poll_rebalance(now + MIN_QUIET, ARRIVED, TAKEN), Some(Egress::Local(1)));
+    assert_eq!(poll(&mut table, now + MIN_QUIET, ARRIVED, TAKEN), Some(Egress::Local(1)));
     assert_eq!(egress_of(&table, bucket), Egress::Local(1));
 }
 
@@ -138,13 +153,11 @@ fn a_bucket_changes_queues_only_at_rest() {
 fn what_lay_there_first_is_what_has_to_be_taken() {
     let (mut table, _) = rebalance();
     let now = Instant::now();
-    assert_eq!(
-        table.poll_rebalance(now, ARRIVED, Progress { position: 7, is_past: |_| true }),
-        None
-    );
+    assert_eq!(poll(&mut table, now, ARRIVED, Progress { position: 7, is_past: |_| true }), None);
     // Others send to that queue meanwhile.
     assert_eq!(
-        table.poll_rebalance(
+        poll(
+            &mut table,
             now + MIN_QUIET,
             ARRIVED,
             Progress { position: 9, is_past: |mark| mark != 7 }
@@ -152,7 +165,8 @@ fn what_lay_there_first_is_what_has_to_be_taken() {
         None
     );
     assert_eq!(
-        table.poll_rebalance(
+        poll(
+            &mut table,
             now + MIN_QUIET,
             ARRIVED,
             Progress { position: 9, is_past: |mark| mark == 7 }
@@ -165,18 +179,15 @@ fn what_lay_there_first_is_what_has_to_be_taken() {
 fn a_guest_that_does_not_show_what_it_takes_is_not_waited_for_for_ever() {
     let (mut table, _) = rebalance();
     let now = Instant::now();
-    assert_eq!(table.poll_rebalance(now, ARRIVED, LEFT), None);
-    assert_eq!(
-        table.poll_rebalance(now + MAX_QUIET - Duration::from_nanos(1), ARRIVED, LEFT),
-        None
-    );
-    assert_eq!(table.poll_rebalance(now + MAX_QUIET, ARRIVED, LEFT), Some(Egress::Local(1)));
+    assert_eq!(poll(&mut table, now, ARRIVED, LEFT), None);
+    assert_eq!(poll(&mut table, now + MAX_QUIET - Duration::from_nanos(1), ARRIVED, LEFT), None);
+    assert_eq!(poll(&mut table, now + MAX_QUIET, ARRIVED, LEFT), Some(Egress::Local(1)));
 }
 
 #[test]
 fn a_bucket_without_frames_is_at_rest() {
     let (mut table, bucket) = rebalance();
-    table.end_interval();
+    table.end_interval(false);
     assert_eq!(egress_of(&table, bucket), Egress::Local(1));
 }
 
@@ -184,10 +195,11 @@ fn a_bucket_without_frames_is_at_rest() {
 fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     let (mut table, _) = rebalance();
     let (now, late) = (Instant::now(), MAX_QUIET - MIN_QUIET);
-    assert_eq!(table.poll_rebalance(now, Progress { position: 7, is_past: |_| false }, LEFT), None);
+    assert_eq!(poll(&mut table, now, Progress { position: 7, is_past: |_| false }, LEFT), None);
     // Others send meanwhile.
     assert_eq!(
-        table.poll_rebalance(
+        poll(
+            &mut table,
             now + MIN_QUIET,
             Progress { position: 9, is_past: |sent| sent != 7 },
             TAKEN
@@ -195,19 +207,16 @@ fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
         None
     );
     assert_eq!(
-        table.poll_rebalance(
-            now + late,
-            Progress { position: 9, is_past: |sent| sent == 7 },
-            TAKEN
-        ),
+        poll(&mut table, now + late, Progress { position: 9, is_past: |sent| sent == 7 }, TAKEN),
         None
     );
     assert_eq!(
-        table.poll_rebalance(now + MAX_QUIET, Progress { position: 9, is_past: |_| false }, LEFT),
+        poll(&mut table, now + MAX_QUIET, Progress { position: 9, is_past: |_| false }, LEFT),
         None
     );
     assert_eq!(
-        table.poll_rebalance(
+        poll(
+            &mut table,
             now + late + MAX_QUIET,
             Progress { position: 9, is_past: |_| false },
             LEFT
@@ -223,7 +232,7 @@ fn assert_stays(table: &mut IndirectionTable, bucket: u32) {
         for (bucket, cost) in [(bucket, 50), (1 - bucket, 200), (255, 100)] {
             send(table, bucket, cost << 20);
         }
-        table.end_interval();
+        table.end_interval(false);
         egress_of(table, bucket)
     };
     for _ in 1..STAY {
@@ -236,27 +245,27 @@ fn assert_stays(table: &mut IndirectionTable, bucket: u32) {
 fn a_bucket_whose_last_frames_do_not_arrive_stays() {
     let (mut table, bucket) = rebalance();
     let now = Instant::now();
-    assert_eq!(table.poll_rebalance(now, UNDER_WAY, TAKEN), None);
-    assert_eq!(table.poll_rebalance(now + MAX_QUIET, UNDER_WAY, TAKEN), Some(Egress::Local(0)));
+    assert_eq!(poll(&mut table, now, UNDER_WAY, TAKEN), None);
+    assert_eq!(poll(&mut table, now + MAX_QUIET, UNDER_WAY, TAKEN), Some(Egress::Local(0)));
     assert_stays(&mut table, bucket);
 }
 
 #[test]
 fn a_bucket_that_does_not_come_to_rest_stays() {
     let (mut table, bucket) = rebalance();
-    assert_eq!(table.poll_rebalance(Instant::now(), ARRIVED, LEFT), None);
-    table.end_interval();
+    assert_eq!(poll(&mut table, Instant::now(), ARRIVED, LEFT), None);
+    table.end_interval(false);
     assert_stays(&mut table, bucket);
 }
 
 #[test]
 fn a_bucket_with_frames_that_cannot_wait_stays() {
     let (mut table, bucket) = rebalance();
-    assert_eq!(table.cancel(), Egress::Local(0));
+    table.cancel();
     assert_stays(&mut table, bucket);
     let (mut table, bucket) = rebalance();
     send(&table, bucket, 1);
-    table.end_interval();
+    table.end_interval(false);
     assert_eq!(egress_of(&table, bucket), Egress::Local(0), "whoever sent that did not ask");
 }
 
@@ -279,26 +288,23 @@ fn what_is_busy_follows_a_queue_that_has_left_until_it_comes_to_rest() {
     assert_eq!(egress_of(&new, 200), Egress::Moving);
     assert_eq!(egress_of(&new, 201), Egress::Local(0));
     send(&new, 200, 60);
-    assert!(!new.end_interval(), "its frames wait anyway");
+    assert_eq!(new.end_interval(false), 0, "its frames wait anyway");
     let location = QueueLocation { queue: QueueId(1), index: 1, worker: 1, moving: false };
     let mut new = IndirectionTable::new(left(Egress::Remote(location)), 1, Some(new));
     send(&new, 200, 60);
-    assert!(new.end_interval());
+    assert_eq!(new.end_interval(false), 1);
     assert_eq!(egress_of(&new, 200), Egress::Rebalancing);
     let now = Instant::now();
-    assert_eq!(new.poll_rebalance(now, UNDER_WAY, TAKEN), None);
-    assert_eq!(
-        new.poll_rebalance(now + MAX_QUIET, UNDER_WAY, TAKEN),
-        Some(Egress::Remote(location))
-    );
+    assert_eq!(poll(&mut new, now, UNDER_WAY, TAKEN), None);
+    assert_eq!(poll(&mut new, now + MAX_QUIET, UNDER_WAY, TAKEN), Some(Egress::Remote(location)));
     for _ in 1..STAY {
         send(&new, 200, 60);
-        assert!(!new.end_interval(), "it has just been tried");
+        assert_eq!(new.end_interval(false), 0, "it has just been tried");
     }
     send(&new, 200, 60);
-    assert!(new.end_interval());
-    assert_eq!(new.poll_rebalance(now, ARRIVED, TAKEN), None);
-    assert_eq!(new.poll_rebalance(now + MIN_QUIET, ARRIVED, TAKEN), Some(Egress::Local(0)));
+    assert_eq!(new.end_interval(false), 1);
+    assert_eq!(poll(&mut new, now, ARRIVED, TAKEN), None);
+    assert_eq!(poll(&mut new, now + MIN_QUIET, ARRIVED, TAKEN), Some(Egress::Local(0)));
 }
 
 #[test]
@@ -306,9 +312,50 @@ fn flows_of_the_only_queue_stay_until_they_are_known_to_be_idle() {
     let old = IndirectionTable::all_to(queue(0));
     let mut both = IndirectionTable::new(vec![queue(0), queue(1)], 2, Some(old));
     assert_eq!(streams_of(&both, &[1, 100, 200], 2), [3, 0]);
-    both.end_interval();
+    both.end_interval(false);
     both.buckets.iter().for_each(|bucket| bucket.cost.set(0));
     assert_eq!(send(&both, 200, 60), Egress::Local(0), "it was busy a moment ago");
-    both.end_interval();
+    both.end_interval(false);
     assert_eq!(egress_of(&both, 201), Egress::Local(1), "idle for an interval");
+}
+
+/// A table over four queues, whose buckets are all busy on the only queue that there was.
+fn one_sided() -> IndirectionTable {
+    let old = IndirectionTable::all_to(queue(0));
+    let table = IndirectionTable::new((0..4).map(queue).collect(), 4, Some(old));
+    (0..BUCKETS as u32).for_each(|bucket| {
+        assert_eq!(send(&table, bucket, 1 << 20), Egress::Local(0));
+    });
+    table
+}
+
+#[test]
+fn the_load_of_an_only_queue_is_dealt_at_once_when_others_come() {
+    let (mut table, now) = (one_sided(), Instant::now());
+    assert_eq!(table.end_interval(true), BUCKETS);
+    assert_eq!(egress_of(&table, 200), Egress::Rebalancing);
+    assert_eq!(table.busy(200), Some(QueueId(0)), "it may have to stay");
+    assert!(!table.poll_rebalance(now, ARRIVED, LEFT));
+    assert!(!table.poll_rebalance(now + MIN_QUIET, ARRIVED, LEFT), "in order");
+    assert!(table.poll_rebalance(now + MIN_QUIET, ARRIVED, TAKEN));
+    let buckets: Vec<u32> = (0..BUCKETS as u32).collect();
+    assert_eq!(streams_of(&table, &buckets, 4), [64; 4]);
+    for &bucket in &buckets {
+        send(&table, bucket, 1 << 20);
+    }
+    assert_eq!(table.end_interval(true), 0);
+}
+
+#[test]
+fn buckets_that_cannot_be_dealt_stay() {
+    let buckets: Vec<u32> = (0..BUCKETS as u32).collect();
+    let (mut flooded, mut late, now) = (one_sided(), one_sided(), Instant::now());
+    flooded.end_interval(true);
+    flooded.cancel();
+    assert_eq!(streams_of(&flooded, &buckets, 4), [BUCKETS, 0, 0, 0]);
+    late.end_interval(true);
+    assert!(!late.poll_rebalance(now, UNDER_WAY, TAKEN));
+    assert!(late.poll_rebalance(now + MAX_QUIET, UNDER_WAY, TAKEN));
+    assert_eq!(streams_of(&late, &buckets, 4), [BUCKETS, 0, 0, 0]);
+    assert_eq!(one_sided().end_interval(false), 0, "not again where it was done lately");
 }
