@@ -21,6 +21,9 @@ use crate::slot::Slot;
 /// asks for less only makes a worker produce thousands of frames out of one.
 const MIN_SEGMENT: u16 = 256;
 
+/// Bytes that are read at a time for a checksum.
+const PIECE: usize = 2048;
+
 /// Puts the first frame of `run`: its head is edited, and offloads that the receiver does not take
 /// are done.
 #[cold]
@@ -71,7 +74,8 @@ fn complete_checksum(
     grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, QueueError> {
     if let Some(csum) = offload.csum.take()
-        && frame::complete_csum(head.as_mut_slice(), headers, csum, sum(run.body())).is_err()
+        && let body = sum(run.body(), &mut [0; PIECE])
+        && frame::complete_csum(head.as_mut_slice(), headers, csum, body).is_err()
     {
         return Ok(Outcome::Refused(DropReason::CannotSegment));
     }
@@ -101,11 +105,14 @@ fn segment(
         return Ok(Outcome::Refused(DropReason::CannotSegment));
     };
     let partial = slot.on.pair.accepts().csum;
+    // Zeroed once, and not for each segment.
+    let mut piece = [0; PIECE];
     let (mut out, mut made) = (0u32, 0u64);
     while let Some(segment) = segments.next() {
         made += 1;
         slot.added += CHARGE + if partial { 0 } else { u64::from(segment.len) };
-        let put = put_segment(&mut *slot.on.pair, segment, head, body, partial, grant_copies);
+        let piece = (!partial).then_some(&mut piece);
+        let put = put_segment(&mut *slot.on.pair, segment, head, body, piece, grant_copies);
         // The frame itself is then dropped; those that were out are copies of it.
         match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
             (put @ (Put::Done | Put::Passed { .. }), len) => {
@@ -128,23 +135,25 @@ fn segment(
     Ok(Outcome::Out(out))
 }
 
-/// Puts one segment, with a partial checksum if the receiver takes that. Returns its length, too.
+/// Puts one segment: with its checksum, for which bytes are read into `piece`, or without that with
+/// a partial one. Returns its length, too.
 fn put_segment(
     pair: &mut dyn QueuePair,
     mut segment: Segment,
     head: &Head,
     body: Body<'_>,
-    partial: bool,
+    piece: Option<&mut [u8; PIECE]>,
     grant_copies: &mut GrantCopyBatch,
 ) -> Result<(Put, u32), QueueError> {
     let (in_head, rest) = payload(&segment, head, body);
-    let offload = if partial {
-        Offload { csum: Some(segment.leave_partial()), ..Offload::default() }
-    } else {
-        let mut bytes = Sum::of(in_head);
-        bytes.append(sum(rest));
-        segment.finish(bytes);
-        Offload::default()
+    let offload = match piece {
+        None => Offload { csum: Some(segment.leave_partial()), ..Offload::default() },
+        Some(piece) => {
+            let mut bytes = Sum::of(in_head);
+            bytes.append(sum(rest, piece));
+            segment.finish(bytes);
+            Offload::default()
+        }
     };
     let headers = segment.header_bytes();
     let mut bytes = [0; 2 * frame::HEAD_LEN];
@@ -168,11 +177,10 @@ fn payload<'a>(segment: &Segment, head: &'a Head, body: Body<'a>) -> (&'a [u8], 
 }
 
 /// The checksum of bytes that may be changing: they are read once, piece by piece.
-fn sum(mut body: Body<'_>) -> Sum {
+fn sum(mut body: Body<'_>, piece: &mut [u8; PIECE]) -> Sum {
     let mut sum = Sum::new();
-    let mut piece = [0; 2048];
     loop {
-        let read = body.read(&mut piece);
+        let read = body.read(piece);
         if read == 0 {
             return sum;
         }
