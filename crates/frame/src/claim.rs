@@ -151,11 +151,12 @@ pub fn claim(head: &[u8], headers: &Headers) -> Result<Claim, Unverifiable> {
 
 impl Headers {
     /// Whether bytes behind [`end`](Self::end) may claim something, so that all of the head has to
-    /// be fetched for [`claim`].
+    /// be fetched for [`claim`] and for filters. Errors of ICMP quote the packet that they are
+    /// about.
     pub fn claims_follow(&self) -> bool {
         self.ethertype == ethertype::ARP
             || self.fragment
-            || (self.l3 == L3::V6 && self.proto == proto::ICMPV6)
+            || matches!((self.l3, self.proto), (L3::V4, proto::ICMP) | (L3::V6, proto::ICMPV6))
     }
 }
 

@@ -26,6 +26,7 @@ pub mod proto {
     pub const UDP: u8 = 17;
     /// Stream Control Transmission Protocol; its checksum is a CRC32c.
     pub const SCTP: u8 = 132;
+    pub(crate) const ICMP: u8 = 1;
     pub(crate) const HOP_BY_HOP: u8 = 0;
     pub(crate) const ROUTING: u8 = 43;
     pub(crate) const FRAGMENT: u8 = 44;

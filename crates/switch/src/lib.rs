@@ -1,4 +1,4 @@
-//! The decision for a frame: learning, VLANs, source locking.
+//! The decision for a frame: learning, VLANs, source locking, filters.
 //!
 //! Pure: no I/O, no threads, no clock of its own (time comes in as whole seconds). One [`Switch`]
 //! serves all workers, behind a lock that the datapath owns. Workers ask it once per flow and
@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod filter;
 mod generation;
 pub mod guard;
 mod mac;

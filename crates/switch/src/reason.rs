@@ -55,6 +55,12 @@ reasons! {
     Unverifiable = "unverifiable", "headers that hide what the frame claims";
     /// Neither IPv4 nor IPv6 nor ARP, from a port with a list of addresses.
     OtherProtocol = "other_protocol", "a protocol other than IPv4, IPv6 and ARP";
+    /// No rule of the port's security groups allows the frame.
+    NotAllowed = "not_allowed", "no rule of the security groups allows the frame";
+    /// The port's table of connections is full of connections in use.
+    ConnectionsFull = "connections_full", "the table of connections is full";
+    /// The connection cannot be found in the frame's headers, on a port with security groups.
+    Untrackable = "untrackable", "headers that hide the connection";
     /// The destination is one of 01:80:c2:00:00:00-0f, which no bridge forwards (IEEE 802.1Q, 8.6.3).
     LinkLocal = "link_local", "the destination is reserved to the link";
     /// A frame with a VLAN tag came in on an access port.
