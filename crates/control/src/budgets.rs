@@ -54,13 +54,15 @@ impl Budgets {
         self.0.remove(name).is_some()
     }
 
-    /// The restrictions of a port with these settings, or of each of the ports that it stands for.
+    /// The restrictions of a port with these settings, or of each of the ports that it stands for,
+    /// but for the rules of its security groups.
     pub fn template(&self, settings: &PortSettings) -> RestrictionsTemplate {
         let PortSettings { limits, budget, addresses, .. } = settings;
         let shared = budget.as_ref().and_then(|name| self.0.get(name));
         let guard = || Arc::new(SourceGuard::new(addresses.clone()));
         RestrictionsTemplate {
             guard: (!addresses.is_empty()).then(guard),
+            rules: None,
             transmit: limits.tx.rates(),
             receive: limits.rx.rates(),
             shared: shared.map(|budget| budget.shared.clone()).unwrap_or_default(),

@@ -12,7 +12,7 @@ use std::ops::Range;
 use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
 use ring::gather::{Body, Chain, Gather};
 use ring::heads::Heads;
-use switch::{SourceGuard, Target};
+use switch::{DropReason as SwitchReason, Target};
 
 use crate::cost::{PIECE, cost};
 use crate::count::DropReason;
@@ -236,11 +236,14 @@ impl Burst {
         self.count += 1;
     }
 
-    /// Drops the frames that claim what `guard` does not allow.
-    pub(crate) fn verify_sources(&mut self, guard: &SourceGuard) {
+    /// Drops the frames that `check` refuses by their head and headers.
+    pub(crate) fn refuse(
+        &mut self,
+        mut check: impl FnMut(&[u8], &Headers) -> Result<(), SwitchReason>,
+    ) {
         for (frame, head) in self.frames[..self.count].iter_mut().zip(self.heads.iter()) {
             if matches!(frame.action, Action::Unclassified)
-                && let Err(reason) = guard.check(head.as_slice(), &frame.headers)
+                && let Err(reason) = check(head.as_slice(), &frame.headers)
             {
                 frame.classify(Action::Drop(reason.into()));
             }

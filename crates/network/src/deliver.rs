@@ -248,6 +248,9 @@ impl Slot {
         mut run: Run<'_>,
         grant_copies: &mut GrantCopyBatch,
     ) -> Option<usize> {
+        if self.is_filtered() {
+            return self.receive_filtered(run, grant_copies);
+        }
         if self.is_rx_limited() {
             return self.receive_limited(run, grant_copies);
         }

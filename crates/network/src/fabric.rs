@@ -23,6 +23,7 @@ use crate::manual::ManualWorker;
 use crate::pipeline::FramePipeline;
 use crate::port::QueuePair;
 use crate::port_accounts::PortAccounts;
+use crate::port_filter::PortFilter;
 use crate::queue_selector::QueueSelector;
 use crate::restrictions::{Restrictions, RestrictionsCell};
 use crate::schedule::{Parts, ProfileRequest, Request, seconds};
@@ -256,6 +257,11 @@ impl Fabric {
         let version = self.publish(&state);
         drop(state);
         self.workers.await_version(version);
+    }
+
+    /// The filter of a port; `None`: it has none, or there is no such port.
+    pub fn filter(&self, port: PortId) -> Option<Arc<PortFilter>> {
+        self.lock().ports.get(&port.0)?.restrictions.get()?.filter.clone()
     }
 
     /// Locks a port that has no locked address to `mac`.

@@ -129,6 +129,7 @@ impl FramePipeline {
         let port = slot.on.port;
         if slot.restrictions.is_some() {
             self.verify_sources(src);
+            self.filter_sent(src);
         }
         let frames = self.burst.frames_mut();
         let (hits, misses) = self.classifier.classify(port, frames, self.clock.seconds);

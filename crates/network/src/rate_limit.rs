@@ -11,6 +11,7 @@ use ring::GrantCopyBatch;
 
 use crate::count::DropReason;
 use crate::pipeline::FramePipeline;
+use crate::restricted::Restricted;
 use crate::restrictions::Reservation;
 use crate::run::Run;
 use crate::slot::{Sending, Slot};
@@ -76,7 +77,7 @@ impl FramePipeline {
             return;
         };
         if let Some(guard) = &restrictions.guard {
-            self.burst.verify_sources(guard);
+            self.burst.refuse(|head, headers| guard.check(head, headers));
         }
     }
 }
@@ -93,7 +94,7 @@ impl Slot {
     /// Takes over what the port is restricted to now. A wait that came of another rate is over.
     pub(crate) fn follow_restrictions(&mut self) {
         self.cancel_reservation();
-        self.restrictions = self.on.restrictions.get();
+        self.restrictions = self.on.restrictions.get().map(Restricted::new);
         if matches!(self.sending.wait, Some(Wait::Until(_))) {
             self.sending.wait = None;
         }

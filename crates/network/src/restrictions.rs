@@ -1,5 +1,5 @@
-//! Restrictions that the operator puts on a port: the addresses that it may claim, and how much it
-//! may send and receive.
+//! Restrictions that the operator puts on a port: the addresses that it may claim, the connections
+//! that it may have, and how much it may send and receive.
 //!
 //! Restrictions change while the port is in service. They are in a cell of the port; a worker reads
 //! the cell when it takes a queue over, and when it follows a new topology, and the fabric publishes
@@ -11,8 +11,10 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 use switch::SourceGuard;
+use switch::filter::RuleSet;
 
 use crate::burst::Frame;
+use crate::port_filter::PortFilter;
 use crate::token_bucket::{Rate, TokenBucket, Unit};
 
 /// The restrictions of a port. The default restricts nothing.
@@ -20,6 +22,8 @@ use crate::token_bucket::{Rate, TokenBucket, Unit};
 pub struct Restrictions {
     /// The addresses that the port's frames may claim; `None`: anything.
     pub guard: Option<Arc<SourceGuard>>,
+    /// The connections that the port may have; `None`: any.
+    pub filter: Option<Arc<PortFilter>>,
     /// Token buckets that all frames from the port must fit. Buckets may be shared with other
     /// ports.
     pub transmit: Limits,
@@ -30,7 +34,10 @@ pub struct Restrictions {
 impl Restrictions {
     /// Whether there is no restriction at all.
     pub fn is_none(&self) -> bool {
-        self.guard.is_none() && self.transmit.is_empty() && self.receive.is_empty()
+        self.guard.is_none()
+            && self.filter.is_none()
+            && self.transmit.is_empty()
+            && self.receive.is_empty()
     }
 }
 
@@ -40,6 +47,8 @@ impl Restrictions {
 pub struct RestrictionsTemplate {
     /// The addresses that frames may claim.
     pub guard: Option<Arc<SourceGuard>>,
+    /// The connections that a port may have. Each port has a table of its own.
+    pub rules: Option<Arc<RuleSet>>,
     /// Limits of a port's own.
     pub transmit: Vec<(Unit, Rate)>,
     /// Limits of a port's own.
@@ -68,6 +77,7 @@ impl RestrictionsTemplate {
         };
         Restrictions {
             guard: self.guard.clone(),
+            filter: self.rules.clone().map(|rules| Arc::new(PortFilter::new(rules))),
             transmit: limits(&self.transmit, &self.shared.transmit),
             receive: limits(&self.receive, &self.shared.receive),
         }
@@ -91,9 +101,15 @@ impl RestrictionsCell {
         self.0.lock().clone()
     }
 
-    /// Others from now on.
-    pub fn set(&self, restrictions: Restrictions) {
-        *self.0.lock() = (!restrictions.is_none()).then(|| Arc::new(restrictions));
+    /// Others from now on. A port that has a filter keeps the connections that the new rules allow.
+    pub fn set(&self, mut restrictions: Restrictions) {
+        let mut present = self.0.lock();
+        let filters = (present.as_ref().and_then(|it| it.filter.clone()), &mut restrictions.filter);
+        if let (Some(kept), Some(wanted)) = filters {
+            kept.set_rules(wanted.rules());
+            *wanted = kept;
+        }
+        *present = (!restrictions.is_none()).then(|| Arc::new(restrictions));
     }
 }
 

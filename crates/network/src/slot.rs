@@ -24,7 +24,8 @@ use crate::poll_interval::PollInterval;
 use crate::port::{Coalescing, QueueError, QueuePair};
 use crate::port_accounts::PortAccounts;
 use crate::receive_debt::ReceiveDebt;
-use crate::restrictions::{Reservation, Restrictions, RestrictionsCell};
+use crate::restricted::Restricted;
+use crate::restrictions::{Reservation, RestrictionsCell};
 use crate::wait::{Destinations, Wait};
 
 /// Called, from a worker, when a queue's peer broke the protocol. It must not block.
@@ -111,7 +112,7 @@ pub struct Slot {
     /// The queue is about to leave its worker.
     pub leaving: Option<Leaving>,
     /// The restrictions of the queue's port; `None`: nothing.
-    pub restrictions: Option<Arc<Restrictions>>,
+    pub restrictions: Option<Restricted>,
     /// The captures that its port takes part in.
     pub captures: Captures,
 }
@@ -123,7 +124,7 @@ impl Slot {
             on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
         let PortAccounts { wait, passing, debt, .. } = on.accounts.clone();
         let backpressure = Backpressure::new(wait, Arc::clone(&on.counters));
-        let restrictions = on.restrictions.get();
+        let restrictions = on.restrictions.get().map(Restricted::new);
         let unsignalled = on.pair.is_unsignalled().then(PollInterval::default);
         Slot {
             on,
