@@ -46,6 +46,7 @@ drops! {
     BadOffload "bad_offload" "The offload header contradicts the frame.",
     TxDisabled "tx_disabled" "The sender's ring is disabled: it is drained and discarded.",
     NoPort "no_port" "The sender's port was removed while the frame was on its way.",
+    MirrorPort "mirror_port" "The port is a mirror, which only gets copies.",
     BadSource "bad_source" "The source address is a group address or zero.",
     SourceLocked "source_locked" "The port is locked to another source address.",
     SourceTaken "source_taken" "The source address is locked to another port.",
@@ -64,6 +65,7 @@ drops! {
     UntaggedOnTrunk "untagged_on_trunk" "An untagged frame on a trunk port.",
     VlanNotAllowed "vlan_not_allowed" "A VLAN that is not in the trunk's list.",
     Reflection "reflection" "The destination is behind the port that the frame came from.",
+    SplitHorizon "split_horizon" "The frame came from a tunnel, and its destination is behind another one.",
     NoReceiver "no_receiver" "No other port is in the frame's network.",
     PortDown "port_down" "The receiver is not connected, or none of its queues is enabled.",
     RxFull "rx_full" "The receiver posted no buffers in time.",
@@ -86,6 +88,7 @@ impl From<SwitchReason> for DropReason {
     fn from(reason: SwitchReason) -> Self {
         match reason {
             SwitchReason::NoPort => DropReason::NoPort,
+            SwitchReason::MirrorPort => DropReason::MirrorPort,
             SwitchReason::BadSource => DropReason::BadSource,
             SwitchReason::SourceLocked => DropReason::SourceLocked,
             SwitchReason::SourceTaken => DropReason::SourceTaken,
@@ -104,6 +107,7 @@ impl From<SwitchReason> for DropReason {
             SwitchReason::UntaggedOnTrunk => DropReason::UntaggedOnTrunk,
             SwitchReason::VlanNotAllowed => DropReason::VlanNotAllowed,
             SwitchReason::Reflection => DropReason::Reflection,
+            SwitchReason::SplitHorizon => DropReason::SplitHorizon,
             SwitchReason::NoReceiver => DropReason::NoReceiver,
         }
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crate::generation::Generations;
 use crate::port_id::PortId;
+use crate::sightings::Sightings;
 use crate::station::Station;
 
 /// Bounds of the table.
@@ -54,12 +55,13 @@ pub(crate) struct MacTable {
     sizes: BTreeSet<(usize, PortId)>,
     limits: Limits,
     generations: Arc<Generations>,
+    pub sightings: Sightings,
 }
 
 impl MacTable {
     pub fn new(limits: Limits, generations: Arc<Generations>) -> Self {
         let (entries, held, sizes) = (HashMap::new(), HashMap::new(), BTreeSet::new());
-        MacTable { entries, held, sizes, limits, generations }
+        MacTable { entries, held, sizes, limits, generations, sightings: Sightings::default() }
     }
 
     pub fn get(&self, station: Station) -> Option<PortId> {
@@ -88,12 +90,14 @@ impl MacTable {
         }
         self.insert(station, Entry { port, seen: now });
         self.generations.bump(station);
+        self.sightings.note(station);
     }
 
     /// Removes a station, if it is there.
     pub fn forget(&mut self, station: Station) {
         if self.remove(station) {
             self.generations.bump(station);
+            self.sightings.note(station);
         }
     }
 
@@ -117,6 +121,7 @@ impl MacTable {
         for station in &stations {
             self.forget(*station);
         }
+        self.sightings.forget(|_, seen| is_old(seen));
         stations.len()
     }
 

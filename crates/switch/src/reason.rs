@@ -35,6 +35,8 @@ macro_rules! reasons {
 reasons! {
     /// The ingress port is not (any longer) part of the switch.
     NoPort = "no_port", "the port was removed while the frame was on its way";
+    /// The ingress port is a mirror, which only gets copies.
+    MirrorPort = "mirror_port", "a frame from a mirror, which only gets copies";
     /// The source address is a group address or all zeros.
     BadSource = "bad_source", "the source is a group address or zero";
     /// The port is locked to one source address and this is another.
@@ -71,6 +73,8 @@ reasons! {
     VlanNotAllowed = "vlan_not_allowed", "a VLAN that is not in the trunk's list";
     /// The destination lives on the port where the frame came from.
     Reflection = "reflection", "the destination is on the port that the frame came from";
+    /// The frame came through a tunnel, and its destination is behind another one.
+    SplitHorizon = "split_horizon", "the frame came from a tunnel, and would go into another";
     /// No other port is in the network.
     NoReceiver = "no_receiver", "no other port is in the network";
 }

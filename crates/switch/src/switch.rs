@@ -7,48 +7,17 @@ use frame::{Headers, Mac, TagEdit};
 
 use crate::generation::{Generations, Stamp};
 use crate::mac::{Limits, MacTable};
+use crate::mirror::{FloodList, Mirrors};
 use crate::port_id::PortId;
+use crate::port_rule::{PortRule, RuleError};
 use crate::reason::DropReason;
 use crate::station::Station;
-use crate::vlan::{Form, Network, Vlan};
+use crate::tunnel::{Pin, Tunnel};
+use crate::vlan::{Form, Network};
 
 /// Flood lists kept at most. Beyond that they are made anew, so a guest that sends into all VLANs
 /// of a wide trunk costs time, not memory.
 const FLOOD_LISTS: usize = 4096;
-
-/// The configuration of a port.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PortRule {
-    /// The networks that it is in.
-    pub vlan: Vlan,
-    /// The only source address that it may use. No other port of its networks may use it then.
-    pub mac: Option<Mac>,
-}
-
-/// Why a rule was refused. Nothing has changed then.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum RuleError {
-    /// The id is in use.
-    #[error("port {0} exists already")]
-    Exists(PortId),
-    /// The id is not in use.
-    #[error("there is no port {0}")]
-    Unknown(PortId),
-    /// A VLAN id out of range.
-    #[error("VLAN {0} is not between 1 and 4094")]
-    Vlan(u16),
-    /// A group address or zero as the port's source.
-    #[error("{0} cannot be the address of a station")]
-    Mac(Mac),
-    /// Another port of the same network is locked to the same address.
-    #[error("{mac} is locked to port {port} already")]
-    Taken {
-        /// The address.
-        mac: Mac,
-        /// The port that has it.
-        port: PortId,
-    },
-}
 
 /// One receiver of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -75,6 +44,8 @@ pub enum Decision {
 pub struct Verdict {
     /// Where the frame goes.
     pub decision: Decision,
+    /// The mirrors that get a copy of it besides; `None`: there are none.
+    pub mirrors: Option<Arc<[Target]>>,
     /// The decision is valid while [`Generations::holds`] is true. A cache should still ask again
     /// every
     /// [`Limits::age`] / 4 or so, because each request keeps an active station from ageing out.
@@ -88,10 +59,13 @@ pub struct Row {
     pub station: Station,
     /// Its port.
     pub port: PortId,
-    /// Seconds since it was last noted, or `None` for an address that the configuration locks to
-    /// the port.
+    /// Seconds since it was last noted, or `None` for an address that the configuration locks or
+    /// pins to the port.
     pub idle: Option<u32>,
 }
+
+/// Where a frame goes, and its mirrors.
+type Routed = (Result<Decision, DropReason>, Option<Arc<[Target]>>);
 
 /// Learns the ports of stations and decides where frames go. A verdict depends only on the ingress
 /// port and the frame's outermost tag, destination and source.
@@ -99,9 +73,16 @@ pub struct Switch {
     ports: BTreeMap<PortId, PortRule>,
     /// Ports that are locked to an address; several only when they share no network.
     locked: HashMap<Mac, Vec<PortId>>,
-    table: MacTable,
-    floods: HashMap<(PortId, Network, Form), Arc<[Target]>>,
-    generations: Arc<Generations>,
+    pub(crate) table: MacTable,
+    /// Ports that are ends of tunnels.
+    pub(crate) tunnels: HashMap<PortId, Tunnel>,
+    /// Stations of which something else than frames says where they are.
+    pub(crate) pins: HashMap<Station, Pin>,
+    /// Pinned stations that were at a port of this host, and when this was seen.
+    pub(crate) left: HashMap<Station, Option<u32>>,
+    floods: HashMap<(PortId, Network, Form), FloodList>,
+    mirrors: Mirrors,
+    pub(crate) generations: Arc<Generations>,
 }
 
 impl Switch {
@@ -112,7 +93,11 @@ impl Switch {
             ports: BTreeMap::new(),
             locked: HashMap::new(),
             table: MacTable::new(limits, Arc::clone(&generations)),
+            tunnels: HashMap::new(),
+            pins: HashMap::new(),
+            left: HashMap::new(),
             floods: HashMap::new(),
+            mirrors: Mirrors::default(),
             generations,
         }
     }
@@ -156,7 +141,20 @@ impl Switch {
     /// Removes a port, and all stations that were learned on it. Returns whether there was such a
     /// port.
     pub fn remove_port(&mut self, port: PortId) -> bool {
+        self.mirrors.forget(port);
         self.uninstall(port)
+    }
+
+    /// From now on, these ports are mirrored, and mirrors. What was learned on mirrors is forgotten.
+    pub fn set_mirrors(&mut self, mirrors: Mirrors) {
+        if mirrors == self.mirrors {
+            return;
+        }
+        for port in &mirrors.ports {
+            self.table.forget_port(*port);
+        }
+        self.mirrors = mirrors;
+        self.reconfigured();
     }
 
     /// Says where a frame with these headers from this port goes, and learns its source. `now` in
@@ -167,28 +165,42 @@ impl Switch {
             Err(reason) => {
                 let nowhere = |mac| Station { network: Network::UNTAGGED, mac };
                 let stamp = self.generations.stamp(nowhere(headers.src), nowhere(headers.dst));
-                return Verdict { decision: Decision::Drop(reason), stamp };
+                return Verdict { decision: Decision::Drop(reason), mirrors: None, stamp };
             }
         };
         let src = Station { network, mac: headers.src };
         let dst = Station { network, mac: headers.dst };
-        if self.owner(src).is_none() {
+        if self.owner(src).is_some() {
+            self.table.sightings.hear(now, src);
+        } else if self.learns(ingress, src) {
             self.table.learn(now, src, ingress);
         }
         // After learning, which may itself move a generation; before the look-up, though nothing
         // can come between under `&mut`.
         let stamp = self.generations.stamp(src, dst);
-        let decision = self.route(ingress, dst, form).unwrap_or_else(Decision::Drop);
-        Verdict { decision, stamp }
+        let (routed, mirrors) = self.route(ingress, dst, form);
+        Verdict { decision: routed.unwrap_or_else(Decision::Drop), mirrors, stamp }
     }
 
-    /// Forgets stations that have been silent for too long; returns how many. To be called every
-    /// second or so.
+    /// Learns a station that another switch knew behind the same port, if a frame from there would
+    /// be let in.
+    pub fn learn(&mut self, now: u32, station: Station, port: PortId) {
+        let Some(rule) = self.ports.get(&port) else { return };
+        let is_inside = rule.vlan.networks().any(|network| network == station.network);
+        let is_free = rule.mac.is_none() && self.owner(station).is_none();
+        if is_inside && is_free && !station.mac.is_multicast() && station.mac != Mac([0; 6]) {
+            self.table.learn(now, station, port);
+        }
+    }
+
+    /// Forgets stations that have been silent for too long, and those that left; returns how many of
+    /// the former. To be called every second or so.
     pub fn age(&mut self, now: u32) -> usize {
+        self.settle_left(now);
         self.table.age(now)
     }
 
-    /// The address table: locked and learned stations, sorted by network and address.
+    /// The address table: locked, pinned and learned stations, sorted by network and address.
     pub fn table(&self, now: u32) -> Vec<Row> {
         let locked = self.ports.iter().flat_map(|(port, rule)| {
             let mac = rule.mac.into_iter();
@@ -205,7 +217,9 @@ impl Switch {
             port: entry.port,
             idle: Some(now.saturating_sub(entry.seen)),
         });
-        let mut rows: Vec<Row> = locked.chain(learned).collect();
+        let pinned = self.pins.iter();
+        let pinned = pinned.map(|(&station, pin)| Row { station, port: pin.port, idle: None });
+        let mut rows: Vec<Row> = locked.chain(pinned).chain(learned).collect();
         rows.sort_by_key(|row| row.station);
         rows
     }
@@ -213,6 +227,9 @@ impl Switch {
     /// Whether the frame may enter, and where.
     fn admit(&self, ingress: PortId, headers: &Headers) -> Result<(Network, Form), DropReason> {
         let rule = self.ports.get(&ingress).ok_or(DropReason::NoPort)?;
+        if self.mirrors.has(ingress) {
+            return Err(DropReason::MirrorPort);
+        }
         if headers.src.is_multicast() || headers.src.is_zero() {
             return Err(DropReason::BadSource);
         }
@@ -230,53 +247,68 @@ impl Switch {
         Ok((network, form))
     }
 
-    fn route(&mut self, ingress: PortId, dst: Station, form: Form) -> Result<Decision, DropReason> {
+    fn route(&mut self, ingress: PortId, dst: Station, form: Form) -> Routed {
         let known = if dst.mac.is_multicast() {
             None
         } else {
-            self.owner(dst).or_else(|| self.table.get(dst))
+            self.owner(dst).or_else(|| self.pinned(dst)).or_else(|| self.table.get(dst))
         };
-        match known {
-            Some(port) if port == ingress => Err(DropReason::Reflection),
-            Some(port) => {
-                let rule = self.ports.get(&port).ok_or(DropReason::NoReceiver)?;
-                let tag = rule.vlan.edit(dst.network, form).ok_or(match form {
-                    Form::Nested => DropReason::TaggedOnAccess,
-                    _ => DropReason::NoReceiver,
-                })?;
-                Ok(Decision::To(Target { port, tag }))
-            }
-            None => self.flood(ingress, dst.network, form),
-        }
+        let Some(port) = known else { return self.flood(ingress, dst.network, form) };
+        let target = self.unicast(ingress, port, dst, form);
+        let mirrors = self.mirrors.copies(ingress, &target);
+        (target.map(Decision::To), mirrors)
     }
 
-    fn flood(
-        &mut self,
+    fn unicast(
+        &self,
         ingress: PortId,
-        network: Network,
+        port: PortId,
+        dst: Station,
         form: Form,
-    ) -> Result<Decision, DropReason> {
+    ) -> Result<Target, DropReason> {
+        if port == ingress {
+            return Err(DropReason::Reflection);
+        }
+        if self.are_split(ingress, port) && !self.has_just_left(dst) {
+            return Err(DropReason::SplitHorizon);
+        }
+        let rule = self.ports.get(&port).filter(|_| !self.mirrors.has(port));
+        let rule = rule.ok_or(DropReason::NoReceiver)?;
+        let tag = rule.vlan.edit(dst.network, form).ok_or(match form {
+            Form::Nested => DropReason::TaggedOnAccess,
+            _ => DropReason::NoReceiver,
+        })?;
+        Ok(Target { port, tag })
+    }
+
+    fn flood(&mut self, ingress: PortId, network: Network, form: Form) -> Routed {
         if self.floods.len() >= FLOOD_LISTS {
             self.floods.clear();
         }
-        let ports = &self.ports;
-        let list = self.floods.entry((ingress, network, form)).or_insert_with(|| {
-            let others = ports.iter().filter(|(port, _)| **port != ingress);
-            others
-                .filter_map(|(port, rule)| {
+        let key = (ingress, network, form);
+        let FloodList { targets, mirrors } = match self.floods.get(&key) {
+            Some(list) => list.clone(),
+            None => {
+                let others = self.ports.iter().filter(|(port, _)| **port != ingress);
+                let others = others.filter(|(port, _)| {
+                    !self.mirrors.has(**port) && self.floods_to(ingress, **port)
+                });
+                let target = |(port, rule): (&PortId, &PortRule)| {
                     Some(Target { port: *port, tag: rule.vlan.edit(network, form)? })
-                })
-                .collect()
-        });
-        if list.is_empty() {
-            Err(DropReason::NoReceiver)
-        } else {
-            Ok(Decision::Flood(Arc::clone(list)))
-        }
+                };
+                let targets: Arc<[Target]> = others.filter_map(target).collect();
+                let mirrors = self.mirrors.copies(ingress, targets.iter());
+                self.floods.entry(key).or_insert(FloodList { targets, mirrors }).clone()
+            }
+        };
+        let empty = targets.is_empty();
+        let decision =
+            if empty { Err(DropReason::NoReceiver) } else { Ok(Decision::Flood(targets)) };
+        (decision, mirrors)
     }
 
     /// The port that the station is locked to.
-    fn owner(&self, station: Station) -> Option<PortId> {
+    pub(crate) fn owner(&self, station: Station) -> Option<PortId> {
         let ports = self.locked.get(&station.mac)?;
         ports
             .iter()
@@ -301,7 +333,7 @@ impl Switch {
     fn install(&mut self, port: PortId, rule: PortRule) {
         if let Some(mac) = rule.mac {
             self.locked.entry(mac).or_default().push(port);
-            // It may have been learned elsewhere while nobody owned it.
+            // The address may have been learned elsewhere while no port owned it.
             for network in rule.vlan.networks() {
                 self.table.forget(Station { network, mac });
             }
@@ -322,12 +354,29 @@ impl Switch {
                 self.locked.remove(&mac);
             }
         }
+        if let Some(mac) = rule.mac {
+            let is_gone =
+                |station: &Station, _| station.mac == mac && rule.vlan.is_in(station.network);
+            self.table.sightings.forget(is_gone);
+        }
         self.table.forget_port(port);
+        self.forget_tunnel(port);
         self.reconfigured();
         true
     }
 
-    fn reconfigured(&mut self) {
+    /// Whether the port is in the network.
+    pub(crate) fn is_in(&self, port: PortId, network: Network) -> bool {
+        self.ports.get(&port).is_some_and(|rule| rule.vlan.is_in(network))
+    }
+
+    /// Something else than a frame has said that a station is elsewhere.
+    pub(crate) fn moved(&mut self, station: Station) {
+        self.table.forget(station);
+        self.generations.bump(station);
+    }
+
+    pub(crate) fn reconfigured(&mut self) {
         self.floods.clear();
         self.generations.bump_all();
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::vlan::Vlan;
 
 const A: PortId = PortId(1);
 const B: PortId = PortId(2);
