@@ -12,12 +12,13 @@ use std::ops::Range;
 use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
 use ring::gather::{Body, Chain, Gather};
 use ring::heads::Heads;
-use switch::{DropReason as SwitchReason, Target};
+use switch::{DropReason as SwitchReason, PortId, Target};
 
 use crate::cost::{PIECE, cost};
 use crate::count::DropReason;
 use crate::flowcache::Action;
 use crate::packet::Packet;
+use crate::sharing::Sharing;
 use crate::stage_profiler::Stopwatch;
 
 /// Frames that are fetched from a queue at a time at most.
@@ -47,8 +48,8 @@ pub struct Frame {
     pub offload: Offload,
     /// The decision for the frame.
     pub action: Action,
-    /// Its receiver may fetch it itself: there is only one.
-    pub may_pass: bool,
+    /// Who gets it.
+    pub sharing: Sharing,
     chain: Chain,
     skip: u32,
 }
@@ -76,7 +77,7 @@ impl Frame {
         len: u32,
         read: impl FnOnce(&mut Frame) -> Result<(), DropReason>,
     ) {
-        (self.chain, self.len, self.skip, self.may_pass) = (chain, len, 0, true);
+        (self.chain, self.len, self.skip, self.sharing) = (chain, len, 0, Sharing::Sole);
         self.action = match read(self) {
             Ok(()) => Action::Unclassified,
             Err(reason) => Action::Drop(reason),
@@ -94,6 +95,8 @@ pub struct Burst {
     heads: Box<[Head; BURST]>,
     chains: Vec<Chain>,
     limit: usize,
+    /// The port that the frames came in on, where that is not their queue's own.
+    ingress: Option<PortId>,
     /// Heads of granted frames on their way here.
     granted: Heads,
     /// Which of them are too short.
@@ -118,6 +121,7 @@ impl Burst {
             heads: Box::new([Head::new(); BURST]),
             chains: Vec::with_capacity(BURST),
             limit: BURST,
+            ingress: None,
             granted: Heads::new(),
             short: Vec::with_capacity(BURST),
             heads_watch: Stopwatch::default(),
@@ -130,6 +134,19 @@ impl Burst {
         self.chains.clear();
         self.gather.clear();
         self.limit = BURST;
+        self.ingress = None;
+    }
+
+    /// The frames came in on another port than that of their queue: on the far end of the tunnel
+    /// that they came through. All frames of a burst come in on the same.
+    pub fn set_ingress(&mut self, port: PortId) {
+        self.ingress = Some(port);
+    }
+
+    /// The port that the frames came in on, where that is not their queue's own.
+    #[inline]
+    pub(crate) fn ingress(&self) -> Option<PortId> {
+        self.ingress
     }
 
     /// The next fetch may take so many frames. Not to be called before what was fetched last is
@@ -307,7 +324,7 @@ impl Burst {
             headers_len: frame.headers.end.into(),
             head,
             body,
-            may_pass: frame.may_pass,
+            may_pass: frame.sharing == Sharing::Sole,
         }
     }
 

@@ -40,7 +40,7 @@ impl FramePipeline {
             let dropped = match &self.burst.frames()[i].action {
                 Action::Drop(reason) => Some(*reason),
                 Action::Unclassified => Some(DropReason::NoReceiver),
-                Action::Output(_) | Action::Flood(_) => None,
+                Action::Output(_) | Action::Flood(_) | Action::Mirrored(_) => None,
             };
             let frame = passing(&self.burst, i, Direction::Outbound, at);
             let note = Note { dropped, ..frame.note };
@@ -68,8 +68,8 @@ impl FramePipeline {
     pub(crate) fn drop_sent(&mut self, src: usize, frames: Range<usize>, reason: DropReason) {
         self.drop_at(src, reason, frames.len());
         for frame in self.burst.frames_mut().get_mut(frames).unwrap_or_default() {
-            // Of a flood, only one copy is dropped.
-            if !matches!(frame.action, Action::Flood(_)) {
+            // Of a flood, only one copy is dropped; the frame that a mirror's was made of is not.
+            if frame.sharing.waits() {
                 frame.action = Action::Drop(reason);
             }
         }

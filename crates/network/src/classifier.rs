@@ -46,8 +46,9 @@ impl Classifier {
                 }
                 _ => {
                     let verdict = self.ask(now, port, &frame.headers);
-                    frame.classify(verdict.decision.into());
-                    self.cache.insert(key, verdict.stamp, frame.action.clone(), now);
+                    let stamp = verdict.stamp;
+                    frame.classify(Action::of(verdict));
+                    self.cache.insert(key, stamp, frame.action.clone(), now);
                     misses += 1;
                 }
             }

@@ -4,7 +4,7 @@
 //!
 //! `in + copies = out + drops`
 //!
-//! where `in` counts frames fetched, `copies` what flooding and segmentation added to them, `out`
+//! where `in` counts frames fetched, `copies` what flooding, mirrors and segmentation added to them, `out`
 //! frames delivered, and `drops` everything else, each under its reason. A drop before the receiver
 //! is known counts at the sender's queue; a drop because of a receiver counts at the receiver's
 //! queue.
@@ -81,6 +81,7 @@ drops! {
     OverMtu "over_mtu" "The frame is longer than the receiver's MTU.",
     SegmentTooSmall "segment_too_small" "The frame is to be cut into segments of less than 256 bytes, which a receiver without the offload is not given.",
     CannotSegment "cannot_segment" "The receiver takes no such offload, and the headers do not allow doing it here.",
+    MirrorFull "mirror_full" "A copy for a mirror, which had no room for it at once.",
     HandoffFull "handoff_full" "Too many frames are on their way between two workers.",
 }
 
@@ -162,8 +163,8 @@ pub struct QueueCounters {
     pub rx: RingCounters,
     /// Frames that a device put on the Rx ring.
     pub direct: DirectCounters,
-    /// Frames that were added to those fetched: by flooding (counted at the sender's queue), and
-    /// by segmentation (counted at the receiver's).
+    /// Frames that were added to those fetched: by flooding and for mirrors (counted at the sender's
+    /// queue), and by segmentation (counted at the receiver's).
     pub copies: Counter,
     /// Frames held back for a moment because a receiver was full (they are fetched again, and
     /// counted then).

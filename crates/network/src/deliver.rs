@@ -25,6 +25,7 @@ use crate::pipeline::{Blocked, FramePipeline};
 use crate::port::QueueError;
 use crate::route::Route;
 use crate::run::Run;
+use crate::sharing::Sharing;
 use crate::slot::Slot;
 use crate::software_offload::software_offload;
 use crate::wait::Wait;
@@ -189,7 +190,7 @@ impl FramePipeline {
             return Some(self.wait_for_migration(i));
         }
         if let Some(frame) = self.burst.frames_mut().get_mut(i) {
-            frame.may_pass = false;
+            frame.sharing = Sharing::Flood;
         }
         let mut reached: u64 = 0;
         for &target in targets.iter() {

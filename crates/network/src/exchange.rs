@@ -13,6 +13,7 @@ use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;
 use crate::run::Run;
 use crate::service::QUANTUM;
+use crate::sharing::Sharing;
 use crate::topology::QueueLocation;
 use crate::wait::Wait;
 
@@ -164,11 +165,12 @@ impl FramePipeline {
             batch.next = full.unwrap_or(end);
             self.profiler.note_received(slot, &batch.burst, i..batch.next);
             if full.is_some() {
-                if slot.backpressure.full(who, self.clock.now).is_some() {
+                let mirror = batch.burst.frames()[batch.next].sharing == Sharing::Mirror;
+                if !mirror && slot.backpressure.full(who, self.clock.now).is_some() {
                     whole = false;
                     break;
                 }
-                let reason = who.drop_reason();
+                let reason = if mirror { DropReason::MirrorFull } else { who.drop_reason() };
                 slot.on.counters.lose(reason, 1);
                 slot.tap_lost(&mut self.taps, &batch.burst, batch.next, tag, reason);
                 batch.next += 1;

@@ -15,7 +15,7 @@ use frame::Mac;
 use parking_lot::{Mutex, MutexGuard};
 use ring::page_faults;
 use runtime::{Doorbell, Group, PipelineWorkers, QueueId, group};
-use switch::{PortId, Row, RuleError, Switch};
+use switch::{Mirrors, PortId, RuleError, Switch, Tunnel};
 
 use crate::count::{QueueCounters, WorkerCounters};
 use crate::handoff::channels;
@@ -26,13 +26,14 @@ use crate::port_accounts::PortAccounts;
 use crate::port_filter::PortFilter;
 use crate::queue_selector::QueueSelector;
 use crate::restrictions::{Restrictions, RestrictionsCell};
-use crate::schedule::{Parts, ProfileRequest, Request, seconds};
+use crate::schedule::{Parts, ProfileRequest, Request};
 
 mod captures;
 mod changes;
 mod moves;
 mod spec;
 mod state;
+mod stations;
 
 pub use changes::PairChange;
 pub use spec::{FabricError, MAX_PORTS, PortSpec, Workers};
@@ -272,6 +273,17 @@ impl Fabric {
         self.switch().lock_source(port, mac)
     }
 
+    /// Makes a port the far end of a tunnel: `tunnel` says what is different about it.
+    pub fn set_tunnel(&self, port: PortId, tunnel: Tunnel) {
+        self.switch().set_tunnel(port, tunnel);
+    }
+
+    /// From now on, these ports are mirrored, and mirrors. Frames that are under way go where they
+    /// went.
+    pub fn set_mirrors(&self, mirrors: Mirrors) {
+        self.switch().set_mirrors(mirrors);
+    }
+
     /// Counters of a port, by queue index. They outlive detaching.
     pub fn counters(&self, port: PortId) -> Vec<Arc<QueueCounters>> {
         self.lock().ports.get(&port.0).map(|port| port.counters.clone()).unwrap_or_default()
@@ -282,21 +294,6 @@ impl Fabric {
         let state = self.lock();
         let queues = state.ports.get(&port.0).into_iter().flat_map(|port| port.queues.values());
         queues.map(|queue| (queue.index, queue.worker)).collect()
-    }
-
-    /// The switch's address table.
-    pub fn table(&self) -> Vec<Row> {
-        let now = seconds(self.start, Instant::now());
-        let mut switch = self.switch();
-        switch.age(now);
-        switch.table(now)
-    }
-
-    /// Forgets stations that have been silent for too long, and says how many. To be called every
-    /// few seconds.
-    pub fn age(&self) -> usize {
-        let now = seconds(self.start, Instant::now());
-        self.switch().age(now)
     }
 
     /// A port with as many queues as workers has one on each; one with fewer starts where the

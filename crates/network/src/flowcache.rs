@@ -13,9 +13,10 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use frame::Headers;
-use switch::{Decision, Generations, PortId, Stamp, Target};
+use switch::{Decision, Generations, PortId, Stamp, Target, Verdict};
 
 use crate::count::DropReason;
+use crate::mirror::Mirrored;
 
 /// The decision for a frame.
 #[derive(Clone, Debug, Default)]
@@ -29,14 +30,29 @@ pub enum Action {
     Output(Target),
     /// To several.
     Flood(Arc<[Target]>),
+    /// To some or none, and copies to mirrors.
+    Mirrored(Arc<Mirrored>),
 }
 
-impl From<Decision> for Action {
-    fn from(decision: Decision) -> Self {
+impl Action {
+    /// What the switch decided.
+    pub(crate) fn of(Verdict { decision, mirrors, .. }: Verdict) -> Self {
+        if let Some(mirrors) = mirrors {
+            return Action::Mirrored(Arc::new(Mirrored { decision, mirrors }));
+        }
         match decision {
             Decision::Drop(reason) => Action::Drop(reason.into()),
             Decision::To(target) => Action::Output(target),
             Decision::Flood(targets) => Action::Flood(targets),
+        }
+    }
+
+    /// The port that the frame goes to, if there is one, and it is no flood.
+    pub(crate) fn receiver(&self) -> Option<PortId> {
+        match self {
+            Action::Output(target) => Some(target.port),
+            Action::Mirrored(mirrored) => mirrored.receiver(),
+            _ => None,
         }
     }
 }

@@ -7,7 +7,6 @@ use switch::Target;
 
 use crate::cost::cost;
 use crate::egress::Egress;
-use crate::flowcache::Action;
 use crate::indirection_table::{Progress, WAIT_INTERVAL};
 use crate::pipeline::{Blocked, FramePipeline};
 use crate::route::Route;
@@ -17,10 +16,10 @@ impl FramePipeline {
     /// Where a frame goes whose flow changes queues.
     #[cold]
     pub(crate) fn poll_rebalance(&mut self, i: usize, target: Target) -> Egress {
-        let floods = matches!(self.burst.frames()[i].action, Action::Flood(_));
+        let waits = self.burst.frames()[i].sharing.waits();
         let Some(table) = self.routes.table(target.port) else { return Egress::Unreachable };
         let old = table.old_egress();
-        if floods {
+        if !waits {
             table.cancel();
             return self.egress_now(i, target);
         }

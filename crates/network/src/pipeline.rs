@@ -5,7 +5,7 @@
 //! goes back to an earlier one.
 //!
 //! Work that only some frames need is in modules of its own, each called from a step:
-//! [`software_offload`](crate::software_offload), floods, passed grants, hand-off to another worker
+//! [`software_offload`](crate::software_offload), floods, copies for [mirrors](crate::mirror), passed grants, hand-off to another worker
 //! ([`exchange`](crate::exchange)) and waits for a migration off [`deliver`](crate::deliver), a
 //! device's own queue and rate limits off fetch. Profiles are taken by guards around the steps
 //! ([`profiling`](crate::profiling)), and captures by taps beside them
@@ -126,7 +126,7 @@ impl FramePipeline {
     #[inline(never)]
     fn classify(&mut self, src: usize) {
         let Some(slot) = self.slots.get(src) else { return };
-        let port = slot.on.port;
+        let port = self.burst.ingress().unwrap_or(slot.on.port);
         if slot.restrictions.is_some() {
             self.verify_sources(src);
             self.filter_sent(src);
@@ -157,6 +157,10 @@ impl FramePipeline {
                     (end, self.output(src, i..end, target))
                 }
                 Action::Flood(targets) => (i + 1, self.flood(src, i, Arc::clone(targets))),
+                Action::Mirrored(mirrored) => {
+                    let mirrored = Arc::clone(mirrored);
+                    (i + 1, self.carry_mirrored(src, i, &mirrored))
+                }
                 Action::Drop(reason) => (i + 1, self.discard(src, *reason)),
                 Action::Unclassified => (i + 1, self.discard(src, DropReason::NoReceiver)),
             };

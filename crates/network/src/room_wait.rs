@@ -13,8 +13,8 @@ use switch::PortId;
 use crate::backpressure::Waiting;
 use crate::burst::BURST;
 use crate::count::DropReason;
-use crate::flowcache::Action;
 use crate::pipeline::FramePipeline;
+use crate::sharing::Sharing;
 use crate::wait::Wait;
 
 impl FramePipeline {
@@ -30,17 +30,19 @@ impl FramePipeline {
         let now = self.clock.now;
         let port = self.slots.get(dst).ok_or(DropReason::PortDown)?.on.port;
         let rest = &self.burst.frames()[at..];
-        let same = rest
-            .iter()
-            .all(|frame| matches!(&frame.action, Action::Output(target) if target.port == port));
+        let same = rest.iter().all(|frame| frame.action.receiver() == Some(port));
         let sole = same
             && self.slots.get(src).is_some_and(|sender| sender.sending.destinations.is_sole(now));
-        let floods = rest.first().is_some_and(|frame| matches!(frame.action, Action::Flood(_)));
+        let sharing = rest.first().map_or(Sharing::Sole, |frame| frame.sharing);
         let slot = self.slots.get_mut(dst).ok_or(DropReason::PortDown)?;
         let who = if sole { Waiting::Sole } else { Waiting::Shared };
-        let until = if floods { None } else { slot.backpressure.full(who, now) };
+        let until = if sharing.waits() { slot.backpressure.full(who, now) } else { None };
         until.ok_or_else(|| {
-            let reason = if floods { DropReason::RxFull } else { who.drop_reason() };
+            let reason = match sharing {
+                Sharing::Sole | Sharing::Mirrored => who.drop_reason(),
+                Sharing::Flood => DropReason::RxFull,
+                Sharing::Mirror => DropReason::MirrorFull,
+            };
             slot.on.counters.lose(reason, 1);
             reason
         })

@@ -15,6 +15,7 @@ use crate::outcome::{Outcome, taken};
 use crate::packet::Packet;
 use crate::port::{QueueError, QueuePair};
 use crate::run::Run;
+use crate::sharing::Sharing;
 use crate::slot::Slot;
 
 /// Least payload of a segment, in bytes. It is less than any network's own maximum: a sender that
@@ -57,7 +58,7 @@ fn enqueue(
     run: &Run<'_>,
     grant_copies: &mut GrantCopyBatch,
 ) -> Result<Outcome, QueueError> {
-    let may_pass = run.burst.frames()[run.i].may_pass && slot.may_pass();
+    let may_pass = run.burst.frames()[run.i].sharing == Sharing::Sole && slot.may_pass();
     let (headers_len, head, body) = (headers.end.into(), head.as_slice(), run.body());
     let packet = Packet { offload, headers_len, head, body, may_pass };
     let put = slot.on.pair.put(&packet, grant_copies)?;

@@ -1,0 +1,60 @@
+//! The stations that the switch knows, and where they are.
+
+use std::time::Instant;
+
+use switch::{Hold, PinError, PortId, Row, Sighted, Station, Wake, WatcherId};
+
+use super::Fabric;
+use crate::schedule::seconds;
+
+impl Fabric {
+    /// Says that a station is behind a port, whatever is learned elsewhere.
+    ///
+    /// # Errors
+    /// When the station or the port is impossible, or there are too many.
+    pub fn pin(&self, station: Station, port: PortId, hold: Hold) -> Result<(), PinError> {
+        self.switch().pin(station, port, hold)
+    }
+
+    /// Forgets what [`pin`](Self::pin) said of a station. Returns whether there was anything.
+    pub fn unpin(&self, station: Station) -> bool {
+        self.switch().unpin(station)
+    }
+
+    /// Has `wake` called, on any thread, when stations come to ports of this host, or go.
+    pub fn watch(&self, wake: Wake) -> WatcherId {
+        self.switch().watch(wake)
+    }
+
+    /// Forgets a watcher.
+    pub fn unwatch(&self, id: WatcherId) {
+        self.switch().unwatch(id);
+    }
+
+    /// What is new to a watcher.
+    pub fn sighted(&self, id: WatcherId) -> Sighted {
+        self.switch().sighted(id)
+    }
+
+    /// The switch's address table.
+    pub fn table(&self) -> Vec<Row> {
+        let now = seconds(self.start, Instant::now());
+        let mut switch = self.switch();
+        switch.age(now);
+        switch.table(now)
+    }
+
+    /// Learns stations that another process knew, at ports of this fabric.
+    pub fn learn(&self, stations: impl IntoIterator<Item = (Station, PortId)>) {
+        let now = seconds(self.start, Instant::now());
+        let mut switch = self.switch();
+        stations.into_iter().for_each(|(station, port)| switch.learn(now, station, port));
+    }
+
+    /// Forgets stations that have been silent for too long, and says how many. To be called every
+    /// few seconds.
+    pub fn age(&self) -> usize {
+        let now = seconds(self.start, Instant::now());
+        self.switch().age(now)
+    }
+}

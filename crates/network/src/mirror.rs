@@ -1,0 +1,89 @@
+//! Copies of frames for mirrors ([`switch::Mirrors`]).
+//!
+//! A frame that has mirrors takes its way first, and waits as any other. Once it has gone on, or was
+//! dropped for want of a receiver, each mirror gets a copy. No copy is waited for: one for which
+//! there is no room now is dropped as `mirror_full`. Copies are charged to the queue that sent the
+//! frame, and counted there, as those of floods are; a mirror without a peer gets none.
+//!
+//! Frames are found by [`Action::Mirrored`], which the switch decides: a frame without mirrors costs
+//! nothing more than it did.
+
+use std::sync::Arc;
+
+use switch::{Decision, PortId, Target};
+
+use crate::count::DropReason;
+use crate::flowcache::Action;
+use crate::pipeline::{Blocked, FramePipeline};
+use crate::route::Route;
+use crate::sharing::Sharing;
+
+/// The decision for a frame that has mirrors.
+#[derive(Clone, Debug)]
+pub struct Mirrored {
+    /// What happens to the frame.
+    pub decision: Decision,
+    /// Who gets a copy.
+    pub mirrors: Arc<[Target]>,
+}
+
+impl Mirrored {
+    pub(crate) fn receiver(&self) -> Option<PortId> {
+        if let Decision::To(target) = self.decision { Some(target.port) } else { None }
+    }
+}
+
+impl FramePipeline {
+    /// Carries frame `i`, and copies it to its mirrors.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn carry_mirrored(
+        &mut self,
+        src: usize,
+        i: usize,
+        Mirrored { decision, mirrors }: &Mirrored,
+    ) -> Option<Blocked> {
+        self.share(i, Sharing::Mirrored);
+        let blocked = match decision {
+            Decision::To(target) => {
+                self.change_destination(src, target.port);
+                self.output(src, i..i + 1, *target)
+            }
+            Decision::Flood(targets) => self.flood(src, i, Arc::clone(targets)),
+            Decision::Drop(reason) => self.discard_mirrored(src, i, (*reason).into()),
+        };
+        if blocked.is_none() {
+            self.share(i, Sharing::Mirror);
+            self.copy_to_mirrors(src, i, mirrors);
+        }
+        blocked
+    }
+
+    fn discard_mirrored(&mut self, src: usize, i: usize, reason: DropReason) -> Option<Blocked> {
+        if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+            // As the taps of captures are to see it.
+            frame.action = Action::Drop(reason);
+        }
+        self.discard(src, reason)
+    }
+
+    fn copy_to_mirrors(&mut self, src: usize, i: usize, mirrors: &[Target]) {
+        let mut copies = 0;
+        for &mirror in mirrors {
+            if !self.routes.to(mirror.port).is_some_and(Route::is_reachable) {
+                continue;
+            }
+            copies += 1;
+            if self.output(src, i..i + 1, mirror).is_some() {
+                self.drop_at(src, DropReason::MirrorFull, 1);
+            }
+        }
+        self.charge_copies(src, i, copies);
+    }
+
+    fn share(&mut self, i: usize, sharing: Sharing) {
+        if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+            frame.sharing = sharing;
+        }
+    }
+}
