@@ -2,6 +2,8 @@
 //! same files, so that they also run on any machine, on random bytes. Those of a whole daemon
 //! (module [`daemon`]) and of images run here only.
 
+#![forbid(unsafe_code)]
+
 pub mod blkif;
 pub mod bpf;
 pub mod control;
@@ -22,4 +24,5 @@ pub mod session;
 pub mod slots;
 pub mod vbd;
 pub mod vif;
+pub mod vxlan;
 pub mod wire;

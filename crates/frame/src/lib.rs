@@ -28,6 +28,7 @@ pub mod segment;
 pub mod view;
 pub mod vlan;
 pub mod vnet;
+pub mod vxlan;
 
 pub use checksum::{Sum, complete_csum};
 pub use claim::{Claim, Unverifiable, claim};
@@ -40,3 +41,4 @@ pub use segment::{Segment, Segmenter};
 pub use view::{Headers, L3, L4, parse, parse_into};
 pub use vlan::{NoHeadroom, TagEdit};
 pub use vnet::{VNET_LEGACY_LEN, VNET_LEN};
+pub use vxlan::Vni;

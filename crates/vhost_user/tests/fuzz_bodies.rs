@@ -21,6 +21,8 @@ mod requests;
 mod rings;
 #[path = "../../../fuzz/src/session.rs"]
 mod session;
+#[path = "../../../fuzz/src/vxlan.rs"]
+mod vxlan_body;
 
 use proptest::prelude::*;
 use ring::{PackedDevice, PackedRequests, SplitDevice, SplitRequests};
@@ -36,6 +38,11 @@ proptest! {
     #[test]
     fn frames_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
         frame_body::run(&data);
+    }
+
+    #[test]
+    fn encapsulated_frames_of_random_bytes(data in prop::collection::vec(any::<u8>(), 0..200)) {
+        vxlan_body::run(&data);
     }
 
     #[test]
