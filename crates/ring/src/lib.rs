@@ -19,6 +19,8 @@
 #[cfg(target_endian = "big")]
 compile_error!("virtio structures are little endian and are used in place");
 
+#[cfg(not(all(test, loom)))]
+pub mod datagrams;
 mod desc;
 pub mod notify;
 pub mod packed;
