@@ -1,0 +1,355 @@
+//! One network of an overlay: what the kernel has, what the overlay has, and what is to be done.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+use frame::{Mac, Vni};
+
+use super::{
+    ADOPTED_MS, Announcement, Change, Devices, MAX_STATIONS, PATIENCE_MS, Peer, Presence, QUIET_MS,
+    Row, STALE_MS,
+};
+
+/// Where the bridge has a station.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Tunnel,
+    Here { sticky: bool },
+    Elsewhere,
+}
+
+impl Place {
+    fn is_here(self) -> bool {
+        matches!(self, Place::Here { .. })
+    }
+
+    /// Whether it is behind the same port.
+    fn is_like(self, other: Place) -> bool {
+        self == other || self.is_here() && other.is_here()
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Vtep {
+    floods: bool,
+    /// When it is forgotten, if its row is gone.
+    stale: Option<u64>,
+}
+
+/// One network.
+pub(super) struct Network {
+    devices: Devices,
+    // What the kernel has.
+    places: HashMap<Mac, Place>,
+    vteps: HashMap<Mac, IpAddr>,
+    floods: BTreeSet<IpAddr>,
+    // What the overlay has.
+    stations: HashMap<Mac, IpAddr>,
+    peers: BTreeMap<IpAddr, Vtep>,
+    /// How many stations each VTEP has.
+    held: HashMap<IpAddr, usize>,
+    // What is to be done.
+    touched: BTreeSet<Mac>,
+    /// Stations that are in use and that the kernel has no more, and when each of those that are
+    /// stale is forgotten.
+    withdrawn: BTreeMap<Mac, Option<u64>>,
+    /// The first withdrawal that is not decided, and the last one.
+    waiting: Option<(u64, u64)>,
+    /// Stations of this host; none is away.
+    here: HashMap<Mac, Presence>,
+    unannounced: BTreeSet<Mac>,
+    /// What an earlier process has announced, and until when that stays.
+    adopted: Option<(u64, HashSet<Mac>)>,
+}
+
+impl Network {
+    /// A network of which nothing is known.
+    pub fn new(devices: Devices) -> Network {
+        Network {
+            devices,
+            places: HashMap::new(),
+            vteps: HashMap::new(),
+            floods: BTreeSet::new(),
+            stations: HashMap::new(),
+            peers: BTreeMap::new(),
+            held: HashMap::new(),
+            touched: BTreeSet::new(),
+            withdrawn: BTreeMap::new(),
+            waiting: None,
+            here: HashMap::new(),
+            unannounced: BTreeSet::new(),
+            adopted: None,
+        }
+    }
+
+    pub fn has(&self, row: &Row) -> bool {
+        match row {
+            Row::Bridge { bridge, .. } => *bridge == self.devices.bridge,
+            Row::Tunnel { device, .. } => *device == self.devices.vxlan,
+        }
+    }
+
+    /// Whether a row is known, or one more can be.
+    pub fn has_room(&self, row: &Row) -> bool {
+        let known = match row {
+            Row::Bridge { mac, .. } => self.places.contains_key(mac),
+            Row::Tunnel { mac, vtep, .. } => {
+                self.vteps.contains_key(mac) || self.floods.contains(vtep)
+            }
+        };
+        known || self.vteps.len().max(self.places.len()).max(self.floods.len()) < MAX_STATIONS
+    }
+
+    fn place(&self, port: u32, sticky: bool) -> Place {
+        match port {
+            port if port == self.devices.vxlan => Place::Tunnel,
+            port if port == self.devices.here => Place::Here { sticky },
+            _ => Place::Elsewhere,
+        }
+    }
+
+    /// All rows that the kernel has.
+    pub fn rows(&self) -> impl Iterator<Item = Row> {
+        let Devices { bridge, vxlan, here } = self.devices;
+        let places = self.places.iter().filter_map(move |(mac, place)| {
+            let (port, sticky) = match *place {
+                Place::Tunnel => (vxlan, false),
+                Place::Here { sticky } => (here, sticky),
+                Place::Elsewhere => return None,
+            };
+            Some(Row::Bridge { bridge, port, mac: *mac, sticky })
+        });
+        let tunnel = move |mac, vtep| Row::Tunnel { device: vxlan, mac, vtep };
+        let vteps = self.vteps.iter().map(move |(mac, vtep)| tunnel(*mac, *vtep));
+        let floods = self.floods.iter().map(move |vtep| tunnel(Mac([0; 6]), *vtep));
+        places.chain(vteps).chain(floods)
+    }
+
+    pub fn apply(&mut self, now: u64, row: Row, present: bool) {
+        match row {
+            Row::Tunnel { mac, vtep, .. } if mac.is_zero() => {
+                let changed =
+                    if present { self.floods.insert(vtep) } else { self.floods.remove(&vtep) };
+                if changed && !present {
+                    self.wait(now);
+                }
+            }
+            Row::Tunnel { mac, vtep, .. } => {
+                if present {
+                    self.vteps.insert(mac, vtep);
+                } else if self.vteps.get(&mac) == Some(&vtep) {
+                    self.vteps.remove(&mac);
+                }
+                self.touched.insert(mac);
+            }
+            Row::Bridge { port, mac, sticky, .. } => {
+                let place = self.place(port, sticky);
+                if present {
+                    self.places.insert(mac, place);
+                } else if self.places.get(&mac).is_some_and(|known| known.is_like(place)) {
+                    self.places.remove(&mac);
+                }
+                self.touched.insert(mac);
+                // Somebody has taken away what is to be there.
+                if !self.places.contains_key(&mac) && self.here.contains_key(&mac) {
+                    self.unannounced.insert(mac);
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, now: u64) {
+        let first = self.waiting.map_or(now, |(first, _)| first);
+        self.waiting = Some((first, now));
+    }
+
+    pub fn settle(&mut self, now: u64, vni: Vni, changes: &mut Vec<Change>) {
+        let mut moves = Vec::new();
+        for mac in std::mem::take(&mut self.touched) {
+            let target = match self.places.get(&mac) {
+                Some(Place::Tunnel) => self.vteps.get(&mac).copied(),
+                _ => None,
+            };
+            match target {
+                Some(vtep) => {
+                    self.withdrawn.remove(&mac);
+                    if self.stations.get(&mac) != Some(&vtep) {
+                        self.release(mac);
+                        self.stations.insert(mac, vtep);
+                        *self.held.entry(vtep).or_default() += 1;
+                        moves.push(Change::Station(vni, mac, vtep));
+                    }
+                }
+                None if !self.stations.contains_key(&mac) => {}
+                // Replaced: it is at another port of the bridge.
+                None if self.places.get(&mac).is_some_and(|place| *place != Place::Tunnel) => {
+                    self.drop_station(vni, mac, &mut moves);
+                }
+                None => {
+                    if self.withdrawn.insert(mac, None).is_none() {
+                        self.wait(now);
+                    }
+                }
+            }
+        }
+        self.decide(now, vni, &mut moves);
+        let expired = self.withdrawn.iter().filter(|(_, until)| until.is_some_and(|it| it <= now));
+        let expired: Vec<Mac> = expired.map(|(mac, _)| *mac).collect();
+        expired.into_iter().for_each(|mac| self.drop_station(vni, mac, &mut moves));
+        let (new, gone) = self.settle_peers(now, vni);
+        changes.extend(new.into_iter().chain(moves).chain(gone));
+    }
+
+    /// When withdrawals have paused: what is withdrawn alone goes, and all else is stale.
+    fn decide(&mut self, now: u64, vni: Vni, moves: &mut Vec<Change>) {
+        let Some((first, last)) = self.waiting else { return };
+        if now < last + QUIET_MS && now < first + PATIENCE_MS {
+            return;
+        }
+        self.waiting = None;
+        let open = self.withdrawn.iter().filter(|(_, until)| until.is_none());
+        let open: Vec<Mac> = open.map(|(mac, _)| *mac).collect();
+        for mac in open {
+            let vtep = self.stations.get(&mac);
+            if vtep.is_some_and(|vtep| self.floods.contains(vtep)) {
+                self.drop_station(vni, mac, moves);
+            } else {
+                self.withdrawn.insert(mac, Some(now + STALE_MS));
+            }
+        }
+        for (vtep, peer) in &mut self.peers {
+            if peer.floods && !self.floods.contains(vtep) && peer.stale.is_none() {
+                peer.stale = Some(now + STALE_MS);
+            }
+        }
+    }
+
+    fn drop_station(&mut self, vni: Vni, mac: Mac, moves: &mut Vec<Change>) {
+        self.withdrawn.remove(&mac);
+        self.release(mac);
+        if self.stations.remove(&mac).is_some() {
+            moves.push(Change::NoStation(vni, mac));
+        }
+    }
+
+    /// One station less at its VTEP.
+    fn release(&mut self, mac: Mac) {
+        let Some(vtep) = self.stations.get(&mac) else { return };
+        if let Some(held) = self.held.get_mut(vtep) {
+            *held -= 1;
+            if *held == 0 {
+                self.held.remove(vtep);
+            }
+        }
+    }
+
+    /// The VTEPs that are new, and those that are gone.
+    fn settle_peers(&mut self, now: u64, vni: Vni) -> (Vec<Change>, Vec<Change>) {
+        let (mut new, mut gone) = (Vec::new(), Vec::new());
+        for vtep in self.floods.iter().chain(self.held.keys()) {
+            let floods = self.floods.contains(vtep);
+            let peer = self.peers.get_mut(vtep);
+            match peer {
+                None => {
+                    self.peers.insert(*vtep, Vtep { floods, stale: None });
+                    new.push(Change::Vtep(vni, *vtep, floods));
+                }
+                Some(peer) if floods => {
+                    peer.stale = None;
+                    if !peer.floods {
+                        peer.floods = true;
+                        new.push(Change::Vtep(vni, *vtep, true));
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        let waits = self.waiting.is_some();
+        self.peers.retain(|vtep, peer| {
+            let is_over = peer.stale.is_some_and(|until| until <= now);
+            let is_used = self.held.contains_key(vtep);
+            if self.floods.contains(vtep)
+                || (peer.floods && !is_over && (waits || peer.stale.is_some()))
+            {
+                return true;
+            }
+            if is_over && is_used {
+                *peer = Vtep { floods: false, stale: None };
+                new.push(Change::Vtep(vni, *vtep, false));
+            }
+            if !is_used {
+                gone.push(Change::NoVtep(vni, *vtep));
+            }
+            is_used
+        });
+        (new, gone)
+    }
+
+    /// Stations of this host.
+    pub fn here(&self) -> &HashMap<Mac, Presence> {
+        &self.here
+    }
+
+    /// A station is at a port of this host, or is there no more.
+    pub fn set_here(&mut self, mac: Mac, presence: Presence) {
+        match presence {
+            Presence::Away => _ = self.here.remove(&mac),
+            _ => _ = self.here.insert(mac, presence),
+        }
+        // What is said again is announced again: another host may have taken it meanwhile.
+        self.unannounced.insert(mac);
+    }
+
+    /// All rows are known: what is missing is announced. What is announced already belongs to an
+    /// earlier process the first time, and perhaps to a station that will speak soon.
+    pub fn compare(&mut self, now: u64) {
+        let missing = self.here.keys().filter(|mac| !self.places.contains_key(mac));
+        self.unannounced.extend(missing);
+        let announced = self.places.iter().filter(|(_, place)| place.is_here());
+        let announced: HashSet<Mac> = announced.map(|(mac, _)| *mac).collect();
+        match &self.adopted {
+            None => self.adopted = Some((now + ADOPTED_MS, announced)),
+            Some((_, adopted)) => self.unannounced.extend(announced.difference(adopted)),
+        }
+    }
+
+    pub fn announcements(&mut self, now: u64) -> Vec<Announcement> {
+        if let Some((until, adopted)) = &mut self.adopted
+            && *until <= now
+        {
+            self.unannounced.extend(adopted.drain());
+        }
+        let here = self.devices.here;
+        let mut writes = Vec::new();
+        for mac in std::mem::take(&mut self.unannounced) {
+            let announced = match self.places.get(&mac) {
+                Some(Place::Here { sticky: true }) => Presence::Sticky,
+                Some(Place::Here { sticky: false }) => Presence::Moves,
+                // A row that is another's is never taken away.
+                _ => Presence::Away,
+            };
+            let presence = self.here.get(&mac).copied().unwrap_or(Presence::Away);
+            if presence != announced {
+                writes.push(Announcement { here, mac, presence });
+            }
+        }
+        writes
+    }
+
+    pub fn deadline(&self) -> Option<u64> {
+        let waiting = self.waiting.map(|(first, last)| (last + QUIET_MS).min(first + PATIENCE_MS));
+        let stale = self.peers.values().filter_map(|peer| peer.stale);
+        let withdrawn = self.withdrawn.values().filter_map(|until| *until);
+        let adopted = self.adopted.as_ref().filter(|(_, macs)| !macs.is_empty());
+        let adopted = adopted.map(|(until, _)| *until);
+        waiting.into_iter().chain(stale).chain(withdrawn).chain(adopted).min()
+    }
+
+    /// The VTEPs that the overlay has.
+    pub fn peers(&self) -> impl Iterator<Item = (IpAddr, Peer)> {
+        let peer = |(vtep, peer): (&IpAddr, &Vtep)| {
+            (*vtep, Peer { floods: peer.floods, stale: peer.stale.is_some() })
+        };
+        self.peers.iter().map(peer)
+    }
+}
