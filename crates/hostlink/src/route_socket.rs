@@ -9,9 +9,9 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, s
 use crate::tun::{self, IfName};
 
 /// `struct nlmsghdr`, in bytes.
-const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 /// `struct ifinfomsg`, in bytes.
-const LINK_HEADER: usize = 16;
+pub(crate) const LINK_HEADER: usize = 16;
 /// Longer than the kernel's description of an interface without its virtual functions, in bytes.
 const LONGEST_REPLY: usize = 32 << 10;
 
@@ -35,7 +35,7 @@ pub enum LinkKind {
     Other,
 }
 
-/// Who may open queues of a TAP device without `CAP_NET_ADMIN`: processes that match both.
+/// The users that may open queues of a TAP device without `CAP_NET_ADMIN`: processes that match both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapAccess {
     /// The number of the user. `None`: any user.
@@ -76,25 +76,29 @@ pub(crate) fn set_longest(name: IfName, bytes: u32) -> io::Result<()> {
 }
 
 /// `struct ifinfomsg`: family and type, index, flags, and which of them to change.
-fn link_header(index: u32) -> [u8; LINK_HEADER] {
+pub(crate) fn link_header(index: u32) -> [u8; LINK_HEADER] {
     let mut header = [0; LINK_HEADER];
     header[4..8].copy_from_slice(&index.to_ne_bytes());
     header
 }
 
-/// Sends one message, and returns the body of the kernel's answer, which is empty for an
-/// acknowledgement.
-fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<u8>> {
-    let len = (HEADER + body.len()) as u32;
+/// One message to the kernel.
+pub(crate) fn message(kind: u16, flags: i32, body: &[u8]) -> Vec<u8> {
     let header = [
-        &len.to_ne_bytes()[..],
+        &((HEADER + body.len()) as u32).to_ne_bytes()[..],
         &kind.to_ne_bytes(),
         &(flags as u16).to_ne_bytes(),
         // Sequence number and port: one message is under way at a time, on a socket of its own.
         &[0; 8],
     ];
+    [&header.concat(), body].concat()
+}
+
+/// Sends one message, and returns the body of the kernel's answer, which is empty for an
+/// acknowledgement.
+pub(crate) fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<u8>> {
     let socket = socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
-    send(&socket, &[header.concat(), body.to_vec()].concat(), SendFlags::empty())?;
+    send(&socket, &message(kind, flags, body), SendFlags::empty())?;
     let mut reply = vec![0; LONGEST_REPLY];
     let (got, _) = recv(&socket, &mut reply[..], RecvFlags::empty())?;
     reply.truncate(got);
@@ -136,7 +140,7 @@ fn kind(attributes: &[u8]) -> LinkKind {
 }
 
 /// The value of the first attribute of that type.
-fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some(&[a, b, c, d]) = attributes.first_chunk() {
         let len = usize::from(u16::from_ne_bytes([a, b]));
         let value = attributes.get(4..len)?;
@@ -148,17 +152,17 @@ fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
+/// An attribute with padding behind it.
+pub(crate) fn encoded(kind: u16, value: &[u8]) -> Vec<u8> {
+    let len = 4 + value.len() as u16;
+    let mut bytes = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// An attribute with padding behind it.
-    fn encoded(kind: u16, value: &[u8]) -> Vec<u8> {
-        let len = 4 + value.len() as u16;
-        let mut bytes = [&len.to_ne_bytes()[..], &kind.to_ne_bytes(), value].concat();
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        bytes
-    }
 
     fn link(driver: &[u8], data: &[(u16, u8)]) -> Vec<u8> {
         let data: Vec<u8> =

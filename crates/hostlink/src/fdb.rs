@@ -1,0 +1,184 @@
+//! The kernel's forwarding tables of bridges and VXLAN devices, by its routing socket: what is in
+//! them, what changes, and rows of our own (linux/neighbour.h, linux/rtnetlink.h).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use frame::Mac;
+use overlay::mirror::{Presence, Row};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    sockopt,
+};
+
+use crate::route_socket::{HEADER, attribute, encoded, message, request};
+
+/// `struct ndmsg`, in bytes.
+const NEIGHBOUR: usize = 12;
+/// Longer than what the kernel hands over at once, in bytes.
+const LONGEST: usize = 64 << 10;
+/// Room for changes that were not read yet, in bytes: those of some ten thousand stations.
+const BACKLOG: usize = 8 << 20;
+/// The group of changes of neighbours and of rows of bridges, as a bit (`RTNLGRP_NEIGH`).
+const NEIGHBOURS: u32 = 1 << 2;
+
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+const NDA_MASTER: u16 = 9;
+const NTF_MASTER: u8 = 4;
+const NTF_STICKY: u8 = 1 << 6;
+const NUD_REACHABLE: u16 = 0x02;
+const NUD_NOARP: u16 = 0x40;
+const NUD_PERMANENT: u16 = 0x80;
+
+/// Tells of changes from when it was opened.
+pub struct FdbWatch {
+    socket: OwnedFd,
+    bytes: Vec<u8>,
+}
+
+/// Whether all changes have come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// There are no more for now.
+    All,
+    /// The kernel has dropped some: the tables have to be read again.
+    Lost,
+}
+
+impl FdbWatch {
+    /// Begins to watch all tables of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When there is no such socket to be had.
+    pub fn open() -> io::Result<FdbWatch> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BACKLOG)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BACKLOG));
+        bind(&socket, &SocketAddrNetlink::new(0, NEIGHBOURS))?;
+        Ok(FdbWatch { socket, bytes: vec![0; LONGEST] })
+    }
+
+    /// Gives each change that has come to `each`: a row, and whether it is there now.
+    ///
+    /// # Errors
+    /// When the socket is of no use any more.
+    pub fn receive(&mut self, mut each: impl FnMut(Row, bool)) -> io::Result<Heard> {
+        loop {
+            match recv(&self.socket, &mut self.bytes[..], RecvFlags::empty()) {
+                Ok((got, _)) => _ = read(self.bytes.get(..got).unwrap_or_default(), &mut each)?,
+                Err(Errno::AGAIN) => return Ok(Heard::All),
+                Err(Errno::NOBUFS) => return Ok(Heard::Lost),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for FdbWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Gives each row of all tables to `each`.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn dump(mut each: impl FnMut(Row)) -> io::Result<()> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    let mut body = [0; NEIGHBOUR];
+    body[0] = libc::AF_BRIDGE as u8;
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
+    send(&socket, &message(libc::RTM_GETNEIGH, flags, &body), SendFlags::empty())?;
+    let mut bytes = vec![0; LONGEST];
+    loop {
+        let (got, _) = recv(&socket, &mut bytes[..], RecvFlags::empty())?;
+        let rows = bytes.get(..got).unwrap_or_default();
+        if read(rows, &mut |row, _| each(row))? || got == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes a row of a bridge: a station is behind one of its ports, for as long as nobody says
+/// otherwise. Or takes it away; one that is not there is no error.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn set(port: u32, mac: Mac, presence: Presence) -> io::Result<()> {
+    let present = presence != Presence::Away;
+    let sticky = if presence == Presence::Sticky { NTF_STICKY } else { 0 };
+    let mut body = vec![libc::AF_BRIDGE as u8, 0, 0, 0];
+    body.extend(port.to_ne_bytes());
+    body.extend((NUD_NOARP | NUD_REACHABLE).to_ne_bytes());
+    body.extend([NTF_MASTER | sticky, 0]);
+    body.extend(encoded(NDA_LLADDR, &mac.0));
+    let ack = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+    let done = match present {
+        true => {
+            let flags = ack | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+            request(libc::RTM_NEWNEIGH, flags, &body)
+        }
+        false => request(libc::RTM_DELNEIGH, ack, &body),
+    };
+    match done {
+        Err(error) if !present && error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// Gives the rows in messages of the kernel to `each`. Returns whether a dump ends there.
+fn read(mut messages: &[u8], each: &mut impl FnMut(Row, bool)) -> io::Result<bool> {
+    while let Some(header) = messages.first_chunk::<HEADER>() {
+        let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let kind = u16::from_ne_bytes([header[4], header[5]]);
+        let Some(body) = messages.get(HEADER..len) else { break };
+        match kind {
+            libc::RTM_NEWNEIGH => row(body).into_iter().for_each(|row| each(row, true)),
+            libc::RTM_DELNEIGH => row(body).into_iter().for_each(|row| each(row, false)),
+            _ if kind == libc::NLMSG_DONE as u16 => return Ok(true),
+            _ if kind == libc::NLMSG_ERROR as u16 => {
+                let error = body.first_chunk().map_or(0, |error| i32::from_ne_bytes(*error));
+                return Err(io::Error::from_raw_os_error(error.saturating_neg()));
+            }
+            _ => {}
+        }
+        messages = messages.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(false)
+}
+
+/// The row in a message about a neighbour, if it is one of a bridge or of a VXLAN device that says
+/// where a station is.
+fn row(body: &[u8]) -> Option<Row> {
+    let header = body.first_chunk::<NEIGHBOUR>()?;
+    let attributes = &body[NEIGHBOUR..];
+    if header[0] != libc::AF_BRIDGE as u8 {
+        return None;
+    }
+    let interface = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+    let state = u16::from_ne_bytes([header[8], header[9]]);
+    let mac = Mac(*attribute(attributes, NDA_LLADDR)?.first_chunk()?);
+    if let Some(bridge) = attribute(attributes, NDA_MASTER) {
+        // The others are addresses of the bridge's own ports.
+        let is_station = state & NUD_PERMANENT == 0 && !mac.is_multicast();
+        let bridge = u32::from_ne_bytes(*bridge.first_chunk()?);
+        let sticky = header[10] & NTF_STICKY != 0;
+        return is_station.then_some(Row::Bridge { bridge, port: interface, mac, sticky });
+    }
+    let vtep = match attribute(attributes, NDA_DST)? {
+        &[a, b, c, d] => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+        other => IpAddr::V6(Ipv6Addr::from(*other.first_chunk::<16>()?)),
+    };
+    Some(Row::Tunnel { device: interface, mac, vtep })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! Devices of the kernel that a control plane knows and that carry no traffic: for each network a
+//! bridge, a VXLAN device in it, and a port at which stations of this host are announced
+//! (linux/if_link.h).
+//!
+//! The devices outlive the daemon, so that a control plane sees no change when it is restarted. They
+//! are taken as they are found, never made anew: FRR 8.4 ends when a device comes again while one of
+//! its daemons is away.
+
+use std::io;
+use std::net::IpAddr;
+
+use frame::Vni;
+use overlay::mirror::Devices;
+
+use crate::route_socket::{LINK_HEADER, attribute, encoded, link_header, request};
+use crate::tun;
+
+/// The UDP port of the shadows. No datagram goes out or comes in there: the overlay has the real one.
+pub const SHADOW_PORT: u16 = 14_789;
+
+const NESTED: u16 = 0x8000;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MASTER: u16 = 10;
+const IFLA_PROTINFO: u16 = 12;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_AF_SPEC: u16 = 26;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VXLAN_ID: u16 = 1;
+const IFLA_VXLAN_LOCAL: u16 = 4;
+const IFLA_VXLAN_LEARNING: u16 = 7;
+const IFLA_VXLAN_PORT: u16 = 15;
+const IFLA_VXLAN_LOCAL6: u16 = 17;
+const VETH_INFO_PEER: u16 = 1;
+const IFLA_BRPORT_LEARNING: u16 = 8;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+/// No address for the link by itself.
+const NO_ADDRESS: u8 = 1;
+
+/// The names of the devices of a network: bridge, VXLAN device, port, and the port's other end.
+pub fn names(vni: Vni) -> [String; 4] {
+    ["rmbr", "rmvx", "rmhere", "rmpeer"].map(|prefix| format!("{prefix}{vni}"))
+}
+
+/// The shadows of a network, which are made where they are missing.
+///
+/// # Errors
+/// When the kernel refuses, or a device of that name is another one.
+pub fn ensure(vni: Vni, local: IpAddr) -> io::Result<Devices> {
+    let [bridge_name, vxlan_name, here_name, peer_name] = names(vni);
+    let bridge = find_or_make(&bridge_name, "bridge", &[], |_| true)?;
+    let address = match local {
+        IpAddr::V4(v4) => encoded(IFLA_VXLAN_LOCAL, &v4.octets()),
+        IpAddr::V6(v6) => encoded(IFLA_VXLAN_LOCAL6, &v6.octets()),
+    };
+    let id = encoded(IFLA_VXLAN_ID, &vni.get().to_ne_bytes());
+    let port = encoded(IFLA_VXLAN_PORT, &SHADOW_PORT.to_be_bytes());
+    let learning = encoded(IFLA_VXLAN_LEARNING, &[0]);
+    let data = [&id[..], &address, &port, &learning].concat();
+    let is_ours = |found: &[u8]| {
+        [&id, &address].into_iter().all(|wanted| {
+            let kind = u16::from_ne_bytes([wanted[2], wanted[3]]);
+            attribute(found, kind) == attribute(wanted, kind)
+        })
+    };
+    let vxlan = find_or_make(&vxlan_name, "vxlan", &data, is_ours)?;
+    let mut peer = vec![0; LINK_HEADER];
+    peer.extend(encoded(IFLA_IFNAME, &terminated(&peer_name)));
+    let here =
+        find_or_make(&here_name, "veth", &encoded(VETH_INFO_PEER | NESTED, &peer), |_| true)?;
+    let peer = index(&peer_name)?.ok_or_else(|| other(&peer_name, "is missing"))?;
+    for device in [bridge, vxlan, here, peer] {
+        without_addresses(device)?;
+    }
+    for port in [vxlan, here] {
+        change(port, &encoded(IFLA_MASTER, &bridge.to_ne_bytes()))?;
+        without_learning(port)?;
+    }
+    for device in [vxlan, peer, here, bridge] {
+        set_up(device)?;
+    }
+    Ok(Devices { bridge, vxlan, here })
+}
+
+/// Removes the shadows of a network. Those that are not there are no error.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn remove(vni: Vni) -> io::Result<()> {
+    // The other end of the pair goes with the port.
+    let [bridge, vxlan, here, _] = names(vni);
+    for name in [vxlan, here, bridge] {
+        if let Some(index) = index(&name)? {
+            let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
+            request(libc::RTM_DELLINK, flags, &link_header(index))?;
+        }
+    }
+    Ok(())
+}
+
+fn other(name: &str, what: &str) -> io::Error {
+    io::Error::other(format!("the interface {name} {what}"))
+}
+
+fn terminated(name: &str) -> Vec<u8> {
+    [name.as_bytes(), &[0]].concat()
+}
+
+/// The number of an interface; `None`: there is none.
+fn index(name: &str) -> io::Result<Option<u32>> {
+    let name = tun::if_name(name).ok_or(io::ErrorKind::InvalidInput)?;
+    match tun::index(name) {
+        Ok(index) => Ok(Some(index)),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn find_or_make(
+    name: &str,
+    kind: &str,
+    data: &[u8],
+    is_ours: impl Fn(&[u8]) -> bool,
+) -> io::Result<u32> {
+    let Some(index) = index(name)? else {
+        let info =
+            [encoded(IFLA_INFO_KIND, kind.as_bytes()), encoded(IFLA_INFO_DATA | NESTED, data)];
+        let mut body = link_header(0).to_vec();
+        body.extend(encoded(IFLA_IFNAME, &terminated(name)));
+        body.extend(encoded(IFLA_LINKINFO | NESTED, &info.concat()));
+        let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        request(libc::RTM_NEWLINK, flags, &body)?;
+        return self::index(name)?.ok_or_else(|| other(name, "is gone again"));
+    };
+    let reply = request(libc::RTM_GETLINK, libc::NLM_F_REQUEST, &link_header(index))?;
+    let attributes = reply.get(LINK_HEADER..).unwrap_or_default();
+    let info = attribute(attributes, IFLA_LINKINFO).unwrap_or_default();
+    let found = attribute(info, IFLA_INFO_KIND).unwrap_or_default();
+    let found_data = attribute(info, IFLA_INFO_DATA).unwrap_or_default();
+    match found.strip_suffix(&[0]).unwrap_or(found) == kind.as_bytes() && is_ours(found_data) {
+        true => Ok(index),
+        false => Err(other(name, "is another one: remove it, or take another VNI")),
+    }
+}
+
+/// Changes an interface.
+fn change(index: u32, attributes: &[u8]) -> io::Result<()> {
+    let body = [&link_header(index)[..], attributes].concat();
+    request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &body).map(drop)
+}
+
+/// Up, and without ARP: this host answers nothing there.
+fn set_up(index: u32) -> io::Result<()> {
+    let flags = (libc::IFF_UP | libc::IFF_NOARP) as u32;
+    let mut header = link_header(index);
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&flags.to_ne_bytes());
+    request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &header).map(drop)
+}
+
+/// Without any address of IPv6: FRR would announce what the interface sends.
+fn without_addresses(index: u32) -> io::Result<()> {
+    let mode = encoded(IFLA_INET6_ADDR_GEN_MODE, &[NO_ADDRESS]);
+    let family = encoded(libc::AF_INET6 as u16 | NESTED, &mode);
+    match change(index, &encoded(IFLA_AF_SPEC | NESTED, &family)) {
+        // A kernel without IPv6.
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
+        done => done,
+    }
+}
+
+/// What a port receives says nothing: its stations are announced by rows.
+fn without_learning(port: u32) -> io::Result<()> {
+    let mut body = link_header(port).to_vec();
+    body[0] = libc::AF_BRIDGE as u8;
+    body.extend(encoded(IFLA_PROTINFO | NESTED, &encoded(IFLA_BRPORT_LEARNING, &[0])));
+    request(libc::RTM_SETLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &body).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_all_networks_fit_the_kernel() {
+        for name in names(Vni::new(Vni::MAX).unwrap()) {
+            assert!(tun::if_name(&name).is_some(), "{name}");
+        }
+    }
+}

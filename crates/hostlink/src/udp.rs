@@ -1,0 +1,267 @@
+//! An IP underlay by UDP sockets, without any privilege: VXLAN tunnels to other hosts as ports.
+//!
+//! The underlay is one port of the fabric, from which all that comes from other hosts is fetched:
+//! a queue pair, and a receiving socket, for each worker. Each VTEP in each network is a port
+//! besides, to which frames for it are sent. So a frame's decision names its VTEP, and flow caches,
+//! learning, floods and counters are those of all ports.
+//!
+//! What goes is not copied here: the kernel copies it out of the sender's memory, many datagrams by
+//! one system call. Which of [`LANES`] source ports a flow has follows from its hash, so that paths
+//! of the underlay and queues of the receiver are spread.
+
+mod counters;
+mod egress;
+mod ingress;
+mod socket;
+
+pub use counters::{SEND_DROPS, UnderlayCounters, UnderlayCounts};
+pub use socket::path_mtu;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use frame::Vni;
+use network::fabric::{Fabric, FabricError, PortSpec};
+use network::port::QueueError;
+use network::restrictions::Restrictions;
+use network::topology::QueueId;
+use overlay::{VtepError, VtepTable};
+use ring::datagrams::{LANES, Peer};
+use ring::region::MapError;
+use switch::{PortId, PortRule, Tunnel, Vlan};
+use thiserror::Error;
+
+use egress::EgressPair;
+use ingress::IngressPair;
+
+/// Why an underlay, or a peer of it, cannot be used.
+#[derive(Debug, Error)]
+pub enum UnderlayError {
+    /// The local address is none of this host's, or another program has the port.
+    #[error("can't use {address} for VXLAN: {error}{}", hint(.error))]
+    Socket {
+        /// Address and port.
+        address: SocketAddr,
+        /// The kernel's error.
+        error: io::Error,
+    },
+    /// No memory for buffers.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// The fabric refused a port.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A peer cannot be one.
+    #[error(transparent)]
+    Vtep(#[from] VtepError),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EADDRNOTAVAIL) => "; it must be an address of this host",
+        Some(libc::EADDRINUSE) => {
+            "; another program, or a VXLAN device of the kernel, uses the port"
+        }
+        _ => "",
+    }
+}
+
+/// The table that workers admit datagrams by, and what they count.
+pub(crate) struct Shared {
+    table: Mutex<Arc<VtepTable>>,
+    version: AtomicU64,
+    counters: Arc<UnderlayCounters>,
+}
+
+impl Shared {
+    /// The number of the present table. One load, once a system call.
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn table(&self) -> (Arc<VtepTable>, u64) {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        (Arc::clone(&table), self.version())
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut VtepTable) -> T) -> T {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = change(Arc::make_mut(&mut table));
+        self.version.fetch_add(1, Ordering::Release);
+        done
+    }
+}
+
+/// A peer in a network.
+#[derive(Clone, Debug)]
+pub struct PeerSpec {
+    /// The network.
+    pub vni: Vni,
+    /// Its VTEP.
+    pub vtep: IpAddr,
+    /// The VLAN that the network is, if it is not the untagged one.
+    pub vlan: Option<u16>,
+    /// Longest IP packet that goes there, in bytes.
+    pub mtu: u16,
+    /// Split horizon, learning and floods.
+    pub tunnel: Tunnel,
+}
+
+/// A peer in service.
+struct PeerPort {
+    port: PortId,
+    queues: Vec<QueueId>,
+}
+
+/// An underlay in service. Dropping it takes its ports out of the fabric.
+pub struct Underlay {
+    fabric: Arc<Fabric>,
+    name: Arc<str>,
+    local: SocketAddr,
+    port: PortId,
+    queues: Vec<QueueId>,
+    shared: Arc<Shared>,
+    sockets: Vec<Arc<[OwnedFd; LANES]>>,
+    peers: Mutex<BTreeMap<(Vni, IpAddr), PeerPort>>,
+    stopped: Arc<Mutex<Option<QueueError>>>,
+}
+
+impl Underlay {
+    /// Opens the sockets of all workers on `local`, and attaches them. There are no networks yet.
+    ///
+    /// # Errors
+    /// When the kernel or the fabric refuse.
+    pub fn start(
+        fabric: Arc<Fabric>,
+        name: &str,
+        local: SocketAddr,
+    ) -> Result<Self, UnderlayError> {
+        let workers = fabric.worker_count();
+        let failed = |error| UnderlayError::Socket { address: local, error };
+        let shared = Arc::new(Shared {
+            table: Mutex::new(Arc::new(VtepTable::new(local.ip()))),
+            version: AtomicU64::new(0),
+            counters: Arc::default(),
+        });
+        let (mut pairs, mut sockets) = (Vec::new(), Vec::new());
+        for _ in 0..workers {
+            let socket = socket::receiving(local).map_err(failed)?;
+            pairs.push(IngressPair::new(socket, Arc::clone(&shared))?);
+            sockets.push(Arc::new(socket::sending(local.ip()).map_err(failed)?));
+        }
+        let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
+        // In no network of its own: frames come in on the ports of their VTEPs.
+        let rule = PortRule { vlan: Vlan::Trunk(Vec::new()), mac: None };
+        let port = fabric.add_port(spec(name.into(), rule, None, &stopped))?;
+        let attach = |(index, pair)| fabric.attach(port, index, Box::new(pair), false);
+        let queues = (0..).zip(pairs).filter_map(attach).collect();
+        let (name, peers) = (name.into(), Mutex::default());
+        Ok(Underlay { fabric, name, local, port, queues, shared, sockets, peers, stopped })
+    }
+
+    /// The port from which frames of other hosts are fetched.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The local address and port.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Why the underlay is out of service, if it is.
+    pub fn stopped(&self) -> Option<QueueError> {
+        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of datagrams so far.
+    pub fn counts(&self) -> UnderlayCounts {
+        self.shared.counters.counts()
+    }
+
+    /// Makes a network known, perhaps without any peer.
+    pub fn add_network(&self, vni: Vni) {
+        self.shared.change(|table| table.add_network(vni));
+    }
+
+    /// Puts a peer into service. Returns the port that stands for it.
+    ///
+    /// # Errors
+    /// When it cannot be a peer, or there are too many ports.
+    pub fn add_peer(&self, peer: &PeerSpec) -> Result<PortId, UnderlayError> {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        self.shared.table().0.check(peer.vni, peer.vtep)?;
+        let vlan = peer.vlan.map_or(Vlan::None, Vlan::Access);
+        let name = format!("{}/{}/{}", self.name, peer.vni, peer.vtep).into();
+        let rule = PortRule { vlan, mac: None };
+        let port = self.fabric.add_port(spec(name, rule, Some(peer.mtu), &self.stopped))?;
+        self.fabric.set_tunnel(port, peer.tunnel);
+        let address = Peer::new(SocketAddr::new(peer.vtep, self.local.port()));
+        let attach = |(index, sockets): (u16, &Arc<_>)| {
+            let counters = Arc::clone(&self.shared.counters);
+            let pair = EgressPair::new(peer.vni, address, Arc::clone(sockets), counters);
+            self.fabric.attach(port, index, Box::new(pair), true)
+        };
+        let queues = (0..).zip(&self.sockets).filter_map(attach).collect();
+        peers.insert((peer.vni, peer.vtep), PeerPort { port, queues });
+        // Only now may frames come in there.
+        self.shared.change(|table| table.add(peer.vni, peer.vtep, port))?;
+        Ok(port)
+    }
+
+    /// Takes a peer out of service. Returns whether it was there.
+    pub fn remove_peer(&self, vni: Vni, vtep: IpAddr) -> bool {
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(peer) = peers.remove(&(vni, vtep)) else { return false };
+        self.shared.change(|table| table.remove(vni, vtep));
+        self.end(peer);
+        true
+    }
+
+    /// All peers, and the ports that stand for them.
+    pub fn peers(&self) -> Vec<(Vni, IpAddr, PortId)> {
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        peers.iter().map(|((vni, vtep), peer)| (*vni, *vtep, peer.port)).collect()
+    }
+
+    fn end(&self, peer: PeerPort) {
+        for queue in peer.queues {
+            drop(self.fabric.detach(queue));
+        }
+        self.fabric.remove_port(peer.port);
+    }
+}
+
+fn spec(
+    name: Arc<str>,
+    rule: PortRule,
+    mtu: Option<u16>,
+    stopped: &Arc<Mutex<Option<QueueError>>>,
+) -> PortSpec {
+    let note = Arc::clone(stopped);
+    let on_error = Arc::new(move |_, error| {
+        *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
+    });
+    let restrictions = Restrictions::default();
+    PortSpec { name, rule, mtu, on_error, coalescing: None, policy: None, restrictions }
+}
+
+impl Drop for Underlay {
+    fn drop(&mut self) {
+        let peers = std::mem::take(self.peers.get_mut().unwrap_or_else(PoisonError::into_inner));
+        peers.into_values().for_each(|peer| self.end(peer));
+        for queue in self.queues.drain(..) {
+            drop(self.fabric.detach(queue));
+        }
+        self.fabric.remove_port(self.port);
+    }
+}

@@ -1,0 +1,85 @@
+//! Counters of an underlay, beside those that its ports have as all ports do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use overlay::Refusal;
+use ring::datagrams::Outcome;
+
+/// What became of datagrams. Several workers write, once a burst each.
+#[derive(Debug, Default)]
+pub struct UnderlayCounters {
+    refused: [AtomicU64; Refusal::ALL.len()],
+    received: AtomicU64,
+    receive_calls: AtomicU64,
+    sent: AtomicU64,
+    send_calls: AtomicU64,
+    socket_full: AtomicU64,
+    too_long: AtomicU64,
+    unreachable: AtomicU64,
+}
+
+/// The counts at one time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnderlayCounts {
+    /// Datagrams that came: those that became frames, and those that were refused.
+    pub received: u64,
+    /// System calls that brought some.
+    pub receive_calls: u64,
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// System calls for that.
+    pub send_calls: u64,
+    /// Why datagrams were lost, and how many: those that came, by [`Refusal`], then those that were
+    /// to be sent.
+    pub drops: Vec<(&'static str, u64)>,
+}
+
+/// The names of drops of datagrams that were to be sent, and what they mean.
+pub const SEND_DROPS: [(&str, &str); 3] = [
+    ("socket_full", "The sending socket had no room: the underlay is slower than the frames."),
+    ("underlay_mtu", "The datagram is longer than the underlay's MTU."),
+    ("unreachable", "The kernel refused the datagram: no route, or memory of the sender is gone."),
+];
+
+impl UnderlayCounters {
+    /// `datagrams` came by one system call.
+    pub(super) fn received(&self, datagrams: u64) {
+        self.received.fetch_add(datagrams, Ordering::Relaxed);
+        self.receive_calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A datagram was refused.
+    pub(super) fn refused(&self, refusal: Refusal) {
+        self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A batch was sent.
+    pub(super) fn sent(&self, outcome: &Outcome) {
+        let add = |counter: &AtomicU64, count: u64| {
+            if count > 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        };
+        add(&self.sent, outcome.sent);
+        add(&self.send_calls, outcome.calls);
+        add(&self.socket_full, outcome.full);
+        add(&self.too_long, outcome.too_long);
+        add(&self.unreachable, outcome.refused);
+    }
+
+    /// The counts now.
+    pub fn counts(&self) -> UnderlayCounts {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let refused = Refusal::ALL.iter().zip(&self.refused);
+        let refused = refused.map(|(refusal, count)| (refusal.name(), get(count)));
+        let lost = [&self.socket_full, &self.too_long, &self.unreachable];
+        let lost = SEND_DROPS.iter().zip(lost).map(|((name, _), count)| (*name, get(count)));
+        UnderlayCounts {
+            received: get(&self.received),
+            receive_calls: get(&self.receive_calls),
+            sent: get(&self.sent),
+            send_calls: get(&self.send_calls),
+            drops: refused.chain(lost).collect(),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Two to three hosts in one process, each with a fabric of its own, over the loopback interface.
+
+#[path = "../../network/tests/peer/mod.rs"]
+mod peer;
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use frame::vxlan::VXLAN_LEN;
+use frame::{Accepts, Gso, GsoKind, Mac, Offload, PartialCsum, Sum, Vni, vnet};
+use hostlink::udp::{PeerSpec, Underlay, UnderlayError};
+use network::count::DropReason;
+use network::fabric::{Fabric, Workers};
+use peer::{Peer, flow_and_number, udp, wait};
+use switch::{Hold, PortId, PortRule, Station, Tunnel};
+
+const LEARNING: Tunnel = Tunnel { group: 1, learns: true, floods: true };
+
+fn vni(number: u32) -> Vni {
+    Vni::new(number).unwrap()
+}
+
+/// A port that no other test has.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    20_000 + (std::process::id() % 400) as u16 * 50 + NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn address(host: u8, v6: bool) -> IpAddr {
+    match v6 {
+        // There is only one IPv6 address of the loopback interface.
+        true => "::1".parse().unwrap(),
+        false => [127, 0, 0, host].into(),
+    }
+}
+
+struct Host {
+    fabric: Arc<Fabric>,
+    underlay: Underlay,
+    guest: Peer,
+    guest_port: PortId,
+    number: u8,
+}
+
+impl Host {
+    fn new(number: u8, port: u16, workers: usize) -> Host {
+        let fabric =
+            Arc::new(Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap());
+        let local = SocketAddr::new(address(number, false), port);
+        let underlay = Underlay::start(Arc::clone(&fabric), "net", local).unwrap();
+        underlay.add_network(vni(100));
+        let guest_port = peer::port(&fabric, PortRule::default()).0;
+        let guest = Peer::attach(&fabric, guest_port, 0, Accepts::default(), 1 << 16);
+        Host { fabric, underlay, guest, guest_port, number }
+    }
+
+    fn join(&self, host: u8, tunnel: Tunnel) -> PortId {
+        let (vni, vtep) = (vni(100), address(host, false));
+        self.underlay.add_peer(&PeerSpec { vni, vtep, vlan: None, mtu: 1450, tunnel }).unwrap()
+    }
+
+    fn dropped(&self, port: PortId, reason: DropReason) -> u64 {
+        self.fabric.counters(port).iter().map(|queue| queue.dropped(reason)).sum()
+    }
+
+    fn refused(&self, name: &str) -> u64 {
+        let drops = self.underlay.counts().drops;
+        drops.into_iter().find(|(own, _)| *own == name).unwrap().1
+    }
+
+    /// At rest, every frame is accounted for.
+    fn check(&self) {
+        let peers = self.underlay.peers().into_iter().map(|(.., port)| port);
+        let ports = peers.chain([self.guest_port, self.underlay.port()]);
+        let mut sum = [0u64; 2];
+        for queue in ports.flat_map(|port| self.fabric.counters(port)) {
+            sum[0] += queue.tx.frames.get() + queue.copies.get();
+            sum[1] += queue.rx.frames.get() + queue.dropped_total();
+        }
+        assert_eq!(sum[0], sum[1], "host {}", self.number);
+    }
+}
+
+/// Hosts with one guest each, every one of them a peer of all others.
+fn mesh(count: u8, workers: usize, tunnel: Tunnel) -> Vec<Host> {
+    let port = free_port();
+    let hosts: Vec<_> = (1..=count).map(|number| Host::new(number, port, workers)).collect();
+    for host in &hosts {
+        let others = (1..=count).filter(|other| *other != host.number);
+        others.for_each(|other| _ = host.join(other, tunnel));
+    }
+    hosts
+}
+
+fn broadcast(src: u8, number: u32) -> Vec<u8> {
+    let mut frame = udp(0, src, 1, number, 60);
+    frame[..6].fill(0xff);
+    frame
+}
+
+#[test]
+fn frames_go_to_the_host_where_their_station_is() {
+    for workers in [1, 2] {
+        let hosts = mesh(3, workers, LEARNING);
+        let [a, b, c] = &hosts[..] else { unreachable!() };
+        // Each other host gets one copy, and sends it on to no third one.
+        a.guest.send([broadcast(1, 0)]);
+        assert_eq!(b.guest.expect(1), [broadcast(1, 0)]);
+        assert_eq!(c.guest.expect(1), [broadcast(1, 0)]);
+        b.guest.send([broadcast(2, 0)]);
+        assert_eq!(a.guest.expect(1), [broadcast(2, 0)]);
+        assert_eq!(c.guest.expect(1), [broadcast(2, 0)]);
+        // Both are learned now.
+        let frames: Vec<_> = (0..2000).map(|n| udp(2, 1, n as u16 % 40, n, 900)).collect();
+        for burst in frames.chunks(20) {
+            let before = b.fabric.counters(b.guest_port)[0].rx.frames.get();
+            a.guest.send(burst.to_vec());
+            wait(|| b.fabric.counters(b.guest_port)[0].rx.frames.get() >= before + 20);
+        }
+        let got = b.guest.expect(2000);
+        assert!(got.iter().all(|frame| frames.contains(frame)));
+        // Within a flow, none overtakes another.
+        for flow in 0..40 {
+            let of_flow = got.iter().map(|frame| flow_and_number(frame));
+            let numbers: Vec<u32> =
+                of_flow.filter(|((_, own), _)| *own == flow).map(|(_, n)| n).collect();
+            assert!(numbers.len() == 50 && numbers.is_sorted(), "flow {flow}: {numbers:?}");
+        }
+        b.guest.send([udp(1, 2, 7, 9, 60)]);
+        assert_eq!(a.guest.expect(1), [udp(1, 2, 7, 9, 60)]);
+        assert!(c.guest.received().is_empty());
+        let counts = a.underlay.counts();
+        assert_eq!(counts.sent, 2 + 2000);
+        assert!(counts.send_calls < counts.sent, "{counts:?}");
+        hosts.iter().for_each(Host::check);
+    }
+}
+
+#[test]
+fn what_is_no_frame_of_a_peer_is_refused_under_a_name() {
+    let hosts = mesh(2, 1, LEARNING);
+    let b = &hosts[1];
+    let to = b.underlay.local();
+    let peer = UdpSocket::bind((address(1, false), 0)).unwrap();
+    let stranger = UdpSocket::bind((address(9, false), 0)).unwrap();
+    let inner = broadcast(1, 3);
+    let datagram = |number: u32| [&vni(number).header()[..], &inner].concat();
+    stranger.send_to(&datagram(100), to).unwrap();
+    peer.send_to(&datagram(101), to).unwrap();
+    peer.send_to(&datagram(100)[..VXLAN_LEN + 13], to).unwrap();
+    peer.send_to(&[], to).unwrap();
+    peer.send_to(&[&[0; VXLAN_LEN][..], &inner].concat(), to).unwrap();
+    peer.send_to(&datagram(100), to).unwrap();
+    assert_eq!(b.guest.expect(1), [inner]);
+    for (name, count) in [("unknown_vtep", 1), ("unknown_vni", 1), ("malformed", 2), ("no_vni", 1)]
+    {
+        wait(|| b.refused(name) == count);
+    }
+    let counts = b.underlay.counts();
+    assert_eq!((counts.received, b.guest.received().len()), (6, 0));
+    b.check();
+}
+
+#[test]
+fn a_locked_address_is_not_taken_over_the_underlay() {
+    let hosts = mesh(2, 1, LEARNING);
+    let [a, b] = &hosts[..] else { unreachable!() };
+    b.fabric.lock_source(b.guest_port, Mac([2, 0, 0, 0, 0, 2])).unwrap();
+    a.guest.send([broadcast(2, 0), broadcast(1, 1)]);
+    assert_eq!(b.guest.expect(1), [broadcast(1, 1)]);
+    assert_eq!(b.dropped(b.underlay.port(), DropReason::SourceTaken), 1);
+    b.check();
+}
+
+#[test]
+fn long_frames_are_cut_and_those_that_are_too_long_are_dropped() {
+    let hosts = mesh(2, 1, LEARNING);
+    let [a, b] = &hosts[..] else { unreachable!() };
+    b.guest.send([broadcast(2, 0)]);
+    a.guest.expect(1);
+    // TCP of 40000 bytes, to be cut into segments of 1400.
+    let payload: Vec<u8> =
+        (0..40_000u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
+    let mut frame = udp(2, 1, 5, 0, 54);
+    frame[16..18].copy_from_slice(&(40u16 + 40_000).to_be_bytes());
+    frame[23] = 6;
+    (frame[46], frame[47]) = (5 << 4, 0x10);
+    let mut sum = Sum::new();
+    sum.add_pseudo_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, 40_020);
+    frame[50..52].copy_from_slice(&sum.fold().to_be_bytes());
+    frame.extend(&payload);
+    let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
+    let csum = Some(PartialCsum { start: 34, offset: 16 });
+    a.guest.send_with(vnet::encode(&Offload { csum, gso, ..Offload::default() }, 54), &frame);
+    let got = b.guest.expect(29);
+    let whole: Vec<u8> = got.iter().flat_map(|frame| frame[54..].to_vec()).collect();
+    assert!(whole == payload, "{} bytes", whole.len());
+    for frame in &got {
+        let mut sum = Sum::new();
+        sum.add_pseudo_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, frame.len() as u32 - 34);
+        sum.append(Sum::of(&frame[34..]));
+        assert_eq!(sum.fold(), 0xffff);
+    }
+    // The longest packet, and one byte more.
+    a.guest.send([udp(2, 1, 5, 1, 14 + 1450), udp(2, 1, 5, 2, 14 + 1451), udp(2, 1, 5, 3, 60)]);
+    assert_eq!(b.guest.expect(2).iter().map(Vec::len).collect::<Vec<_>>(), [1464, 60]);
+    let (.., end) = a.underlay.peers()[0];
+    assert_eq!(a.dropped(end, DropReason::OverMtu), 1);
+    a.check();
+}
+
+#[test]
+fn peers_come_and_go_under_traffic() {
+    let hosts = mesh(2, 2, Tunnel { learns: false, ..LEARNING });
+    let [a, b] = &hosts[..] else { unreachable!() };
+    let station = Station { network: switch::Network::UNTAGGED, mac: Mac([2, 0, 0, 0, 0, 2]) };
+    let (.., end) = a.underlay.peers()[0];
+    a.fabric.pin(station, end, Hold::Stays).unwrap();
+    a.guest.send([udp(2, 1, 1, 1, 60)]);
+    assert_eq!(b.guest.expect(1), [udp(2, 1, 1, 1, 60)]);
+    assert!(matches!(
+        a.underlay.add_peer(&PeerSpec {
+            vni: vni(100),
+            vtep: address(2, false),
+            vlan: None,
+            mtu: 1450,
+            tunnel: LEARNING
+        }),
+        Err(UnderlayError::Vtep(_))
+    ));
+    assert!(a.underlay.remove_peer(vni(100), address(2, false)));
+    assert!(!a.underlay.remove_peer(vni(100), address(2, false)));
+    a.guest.send([udp(2, 1, 1, 2, 60)]);
+    wait(|| a.dropped(a.guest_port, DropReason::NoReceiver) == 1);
+    b.guest.send([broadcast(2, 4)]);
+    wait(|| a.refused("unknown_vtep") == 1);
+    a.join(2, LEARNING);
+    b.guest.send([broadcast(2, 5)]);
+    assert_eq!(a.guest.expect(1), [broadcast(2, 5)]);
+    a.guest.send([udp(2, 1, 1, 3, 60)]);
+    assert_eq!(b.guest.expect(1), [udp(2, 1, 1, 3, 60)]);
+}
+
+#[test]
+fn addresses_that_cannot_be_used_say_so() {
+    let fabric = Arc::new(Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap());
+    let start = |text: &str| Underlay::start(Arc::clone(&fabric), "net", text.parse().unwrap());
+    let error = start("192.0.2.1:4789").err().unwrap().to_string();
+    assert!(error.contains("it must be an address of this host"), "{error}");
+    let port = free_port();
+    let _other = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    let error = start(&format!("127.0.0.1:{port}")).err().unwrap().to_string();
+    assert!(error.contains("a VXLAN device of the kernel, uses the port"), "{error}");
+    assert_eq!(start(&format!("[::1]:{port}")).unwrap().local().ip(), address(1, true));
+}
