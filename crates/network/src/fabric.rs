@@ -34,10 +34,12 @@ mod moves;
 mod spec;
 mod state;
 mod stations;
+mod withdrawal;
 
 pub use changes::PairChange;
 pub use spec::{FabricError, MAX_PORTS, PortSpec, Workers};
 use state::{Port, Queue, State};
+pub use withdrawal::Kept;
 
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {
@@ -216,10 +218,10 @@ impl Fabric {
         let queue = QueueId(state.next_queue);
         let worker = self.place(state, port, index);
         let attachment = state.attachment(port, queue, index, pair)?;
-        let entry = Queue { index, home: worker, worker, moving: false, receives };
+        let entry = Queue { index, home: worker, worker, moving: state.holding, receives };
         state.ports.get_mut(&port.0)?.queues.insert(queue, entry);
         state.next_queue += 1;
-        self.workers.attach(worker, queue, Box::new(attachment));
+        self.entrust(state, worker, queue, Box::new(attachment));
         Some(queue)
     }
 
@@ -287,6 +289,15 @@ impl Fabric {
     /// Counters of a port, by queue index. They outlive detaching.
     pub fn counters(&self, port: PortId) -> Vec<Arc<QueueCounters>> {
         self.lock().ports.get(&port.0).map(|port| port.counters.clone()).unwrap_or_default()
+    }
+
+    /// The counters of a port's first `count` queues, which need not be attached yet: another process
+    /// may have counted before.
+    pub fn counters_of(&self, port: PortId, count: usize) -> Vec<Arc<QueueCounters>> {
+        let mut state = self.lock();
+        let Some(port) = state.ports.get_mut(&port.0) else { return Vec::new() };
+        port.counters.resize_with(port.counters.len().max(count), Arc::default);
+        port.counters.iter().take(count).cloned().collect()
     }
 
     /// Which worker has each attached queue of a port: index, worker.

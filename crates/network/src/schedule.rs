@@ -164,7 +164,7 @@ impl Pipeline for FramePipeline {
     fn depart(&mut self, slot: usize, how: Departure) {
         let leaving = match how {
             Departure::Detach => Leaving::Detach,
-            Departure::Migrate => Leaving::Migrate(self.handoff.expected()),
+            Departure::Migrate | Departure::Withdraw => Leaving::Migrate(self.handoff.expected()),
         };
         if let Some(slot) = self.slots.get_mut(slot) {
             slot.leaving = Some(leaving);

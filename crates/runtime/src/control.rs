@@ -18,6 +18,8 @@ pub(crate) enum Command<P: Pipeline> {
     Detach(QueueId, Sender<P::Queue>),
     /// Gives this queue to another worker. All senders wait for it.
     Migrate(QueueId, Sender<P::Queue>),
+    /// Gives this queue back for another process. All senders wait for it.
+    Withdraw(QueueId, Sender<P::Queue>),
     /// Hands this to the pipeline.
     Request(P::Request),
     /// Says that the worker has come to this.

@@ -126,6 +126,15 @@ impl<P: Pipeline> Group<P> {
         queue
     }
 
+    /// Takes a queue from its worker for another process (see [`crate::migration`]): its senders
+    /// must wait already, and the queues that it sends to must be withdrawn, too. The channel is
+    /// closed if the queue could not leave in time.
+    pub fn withdraw(&self, worker: usize, id: QueueId) -> Receiver<P::Queue> {
+        let (owner, queue) = mpsc::channel();
+        self.send(worker, Command::Withdraw(id, owner));
+        queue
+    }
+
     /// Hands a request to a worker's pipeline.
     pub fn request(&self, worker: usize, request: P::Request) {
         self.send(worker, Command::Request(request));

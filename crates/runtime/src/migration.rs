@@ -10,6 +10,9 @@
 //!    be other queues of the same peers. Some of those rings are other workers', so what has been
 //!    consumed is not looked at.
 //!
+//! A queue that is withdrawn for another process does not rest: all queues leave together, and the
+//! other process continues from what lies in their rings.
+//!
 //! All of that has to happen within [`TIMEOUT`]. A peer that consumes as slowly as it may can
 //! prevent it: then the queue stays where it is.
 
@@ -64,13 +67,15 @@ impl<P: Pipeline> Departing<P> {
 
     /// Decides about the queue, of which something is under way or nothing is.
     pub fn poll(&mut self, drained: bool, now: Instant) -> Next {
-        if self.how == Departure::Detach {
-            return if drained { Next::Detach } else { Next::Wait };
+        let ready = match self.how {
+            Departure::Detach | Departure::Withdraw => drained,
+            Departure::Migrate => drained && self.has_quiesced(now),
+        };
+        match ready {
+            true => Next::Detach,
+            false if self.how != Departure::Detach && self.until <= now => Next::Stay,
+            false => Next::Wait,
         }
-        if drained && self.has_quiesced(now) {
-            return Next::Detach;
-        }
-        if self.until <= now { Next::Stay } else { Next::Wait }
     }
 
     fn has_quiesced(&mut self, now: Instant) -> bool {

@@ -129,6 +129,8 @@ pub enum Departure {
     Detach,
     /// To another worker: nothing may be lost or reordered.
     Migrate,
+    /// To another process, together with all other queues: nothing may be lost.
+    Withdraw,
 }
 
 /// The result of serving a queue.

@@ -35,6 +35,8 @@ pub trait PipelineWorkers<P: Pipeline>: Send + Sync {
     fn detach(&self, worker: usize, id: QueueId) -> Returning<P::Queue>;
     /// See [`Group::migrate`].
     fn migrate(&self, worker: usize, id: QueueId) -> Returning<P::Queue>;
+    /// See [`Group::withdraw`].
+    fn withdraw(&self, worker: usize, id: QueueId) -> Returning<P::Queue>;
     /// See [`Group::request`].
     fn request(&self, worker: usize, request: P::Request);
     /// See [`Group::workers_answer`].
@@ -64,6 +66,10 @@ impl<P: Pipeline> PipelineWorkers<P> for Group<P> {
 
     fn migrate(&self, worker: usize, id: QueueId) -> Returning<P::Queue> {
         received(self.migrate(worker, id))
+    }
+
+    fn withdraw(&self, worker: usize, id: QueueId) -> Returning<P::Queue> {
+        received(self.withdraw(worker, id))
     }
 
     fn request(&self, worker: usize, request: P::Request) {
@@ -151,6 +157,11 @@ macro_rules! pipeline_workers {
 
             fn migrate(&self, worker: usize, id: QueueId) -> Returning<$own::Queue> {
                 let queue = self.0.group.migrate(worker, id.of_pipeline($number));
+                returning(queue, $name::<A, B>::own)
+            }
+
+            fn withdraw(&self, worker: usize, id: QueueId) -> Returning<$own::Queue> {
+                let queue = self.0.group.withdraw(worker, id.of_pipeline($number));
                 returning(queue, $name::<A, B>::own)
             }
 

@@ -103,6 +103,7 @@ impl<P: Pipeline> Worker<P> {
                 Command::Attach(id, queue) => self.attach(id, queue),
                 Command::Detach(id, owner) => self.depart(id, Departure::Detach, owner),
                 Command::Migrate(id, owner) => self.depart(id, Departure::Migrate, owner),
+                Command::Withdraw(id, owner) => self.depart(id, Departure::Withdraw, owner),
                 Command::Request(request) => self.pipeline.request(request),
                 // Whoever asked may have stopped waiting.
                 Command::Answer(asker) => drop(asker.send(())),
@@ -239,7 +240,7 @@ impl<P: Pipeline> Worker<P> {
         let (mut at, mut migrates) = (0, false);
         while let Some(departing) = self.queues.departing.get_mut(at) {
             let slot = departing.slot;
-            migrates |= departing.how == Departure::Migrate;
+            migrates |= departing.how != Departure::Detach;
             match departing.poll(self.pipeline.is_drained(slot), self.now) {
                 Next::Wait => at += 1,
                 Next::Stay => {

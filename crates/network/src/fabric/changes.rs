@@ -7,10 +7,12 @@
 //! follow it, a pair that was put back has its place again.
 
 use runtime::QueueId;
+use runtime::pipeline_workers::Returning;
 use switch::PortId;
 
 use super::{Fabric, State};
 use crate::port::QueuePair;
+use crate::slot::Attachment;
 
 /// A pair that was taken out, or is new.
 pub struct PairChange {
@@ -22,16 +24,36 @@ pub struct PairChange {
     pub pair: Option<(Box<dyn QueuePair>, bool)>,
 }
 
+/// A pair that is on its way back.
+enum Leaving {
+    /// No worker had it any more.
+    Withdrawn(Box<Attachment>),
+    Returning(Returning<Box<Attachment>>),
+}
+
+impl Leaving {
+    fn wait(self) -> Option<Box<Attachment>> {
+        match self {
+            Leaving::Withdrawn(attachment) => Some(attachment),
+            Leaving::Returning(attachment) => attachment.wait(),
+        }
+    }
+}
+
 impl Fabric {
     /// Takes queue pairs back from their workers for a while, as [`detach`](Self::detach) does.
     /// [`put_back`](Self::put_back) has to follow for each. `None`: the pair is not attached, or
     /// its worker does not have it.
     pub fn take_out(&self, queues: &[QueueId]) -> Vec<Option<Box<dyn QueuePair>>> {
         let mut state = self.lock();
-        let pairs: Vec<_> = queues
-            .iter()
-            .map(|&queue| Some(self.workers.detach(state.queue(queue)?.worker, queue)))
-            .collect();
+        let mut leave = |&queue: &QueueId| match state.withdrawn.remove(&queue) {
+            Some(attachment) => Some(Leaving::Withdrawn(attachment)),
+            None => {
+                let worker = state.queue(queue)?.worker;
+                Some(Leaving::Returning(self.workers.detach(worker, queue)))
+            }
+        };
+        let pairs: Vec<_> = queues.iter().map(&mut leave).collect();
         drop(state);
         pairs.into_iter().map(|pair| pair?.wait().map(|attachment| attachment.pair)).collect()
     }
@@ -77,7 +99,7 @@ impl Fabric {
         let Some(attachment) = state.attachment(port, queue, index, pair) else {
             return (None, false);
         };
-        self.workers.attach(worker, queue, Box::new(attachment));
+        self.entrust(state, worker, queue, Box::new(attachment));
         (Some(queue), true)
     }
 }

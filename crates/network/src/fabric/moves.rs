@@ -19,9 +19,9 @@ impl Fabric {
     pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
         // The lock is held throughout, so that the pair is not removed meanwhile.
         let mut state = self.lock();
-        let Some(entry) =
-            state.queue(queue).filter(|entry| entry.worker != to && to < self.worker_count())
-        else {
+        let can_move =
+            |entry: &&mut Queue| !entry.moving && entry.worker != to && to < self.worker_count();
+        let Some(entry) = state.queue(queue).filter(can_move) else {
             return false;
         };
         entry.moving = true;

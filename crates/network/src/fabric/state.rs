@@ -48,6 +48,10 @@ pub(super) struct Queue {
 pub(super) struct State {
     pub ports: BTreeMap<u16, Port>,
     pub next_queue: u64,
+    /// Pairs do not go to workers, but wait until all go together.
+    pub holding: bool,
+    /// Queue pairs that no worker has for that reason.
+    pub withdrawn: BTreeMap<QueueId, Box<Attachment>>,
     /// By number.
     pub captures: [Option<Entry>; MAX_CAPTURES],
 }

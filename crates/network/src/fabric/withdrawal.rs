@@ -1,0 +1,93 @@
+//! All queue pairs, taken from their workers at once, for another process that goes on with their
+//! rings.
+//!
+//! Whoever sends to a queue waits from the first moment on, as for a queue that changes workers
+//! ([`runtime::migration`]): frames stay in their senders' rings, where the other process finds
+//! them. What was under way is delivered first, so nothing is lost.
+
+use std::sync::Arc;
+
+use runtime::QueueId;
+
+use super::{Fabric, State};
+use crate::slot::Attachment;
+
+/// The port of a pair that could not leave its worker in time: a receiver takes its frames too
+/// slowly.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept(pub Arc<str>);
+
+impl Fabric {
+    /// Takes all queue pairs from their workers. [`take_out`](Self::take_out) finds them; pairs that
+    /// are put back, or come, wait until [`release`](Self::release) gives all to workers together.
+    ///
+    /// # Errors
+    /// When a pair cannot leave its worker in time. Then all pairs have stayed.
+    pub fn withdraw(&self) -> Result<(), Kept> {
+        let mut state = self.lock();
+        state.holding = true;
+        let mut queues = Vec::new();
+        for port in state.ports.values_mut() {
+            for (&id, queue) in &mut port.queues {
+                queue.moving = true;
+                queues.push((id, queue.worker, Arc::clone(&port.name)));
+            }
+        }
+        let version = self.publish(&state);
+        self.workers.await_version(version);
+        let leaving: Vec<_> =
+            queues.iter().map(|(id, worker, _)| self.workers.withdraw(*worker, *id)).collect();
+        let mut kept = None;
+        for ((id, _, name), leaving) in queues.into_iter().zip(leaving) {
+            match leaving.wait() {
+                Some(attachment) => drop(state.withdrawn.insert(id, attachment)),
+                None => kept = Some(Kept(name)),
+            }
+        }
+        kept.map_or(Ok(()), |kept| {
+            self.give_back(&mut state);
+            Err(kept)
+        })
+    }
+
+    /// From now on, pairs that come wait until [`release`](Self::release) gives all to workers
+    /// together: no frame meets a receiver that is about to come.
+    pub fn hold(&self) {
+        self.lock().holding = true;
+    }
+
+    /// Gives all pairs that wait to their workers.
+    pub fn release(&self) {
+        self.give_back(&mut self.lock());
+    }
+
+    /// Gives a pair to its worker, unless pairs wait.
+    pub(super) fn entrust(
+        &self,
+        state: &mut State,
+        worker: usize,
+        queue: QueueId,
+        attachment: Box<Attachment>,
+    ) {
+        match state.holding {
+            true => drop(state.withdrawn.insert(queue, attachment)),
+            false => self.workers.attach(worker, queue, attachment),
+        }
+    }
+
+    fn give_back(&self, state: &mut State) {
+        state.holding = false;
+        for (id, attachment) in std::mem::take(&mut state.withdrawn) {
+            let Some(queue) = state.queue(id) else { continue };
+            self.workers.attach(queue.worker, id, attachment);
+        }
+        // Nobody sends to a pair before it is there.
+        let version = self.publish(state);
+        self.workers.await_version(version);
+        for queue in state.ports.values_mut().flat_map(|port| port.queues.values_mut()) {
+            queue.moving = false;
+        }
+        let version = self.publish(state);
+        self.workers.await_version(version);
+    }
+}
