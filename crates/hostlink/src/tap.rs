@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use frame::{Accepts, VNET_LEN, vnet};
 use network::burst::{Burst, MAX_FRAME};
-use network::fabric::{Fabric, FabricError, PortSpec};
+use network::fabric::{Fabric, PortSpec};
 use network::packet::Packet;
 use network::poll::PollingPolicy;
 use network::port::{Notified, QueueError, QueuePair};
@@ -25,9 +25,13 @@ use ring::device::Put;
 use ring::gather::{Body, Chain, Gather};
 use ring::region::{MapError, Memory};
 use switch::{PortId, PortRule};
-use thiserror::Error;
 
 use crate::tun;
+
+mod error;
+mod hand_over;
+
+pub use error::TapError;
 
 /// Most frames that a queue has read and not yet delivered. Where there are more workers than CPUs,
 /// so many frames may wait until another worker gets a CPU.
@@ -36,52 +40,6 @@ const BUFFERS: u16 = 256;
 const PIECES: usize = 1024;
 /// Bytes of each buffer: the longest frame and its header, in whole pages.
 const BUFFER: u64 = (MAX_FRAME as u64 + VNET_LEN as u64).next_multiple_of(4096);
-
-/// Why a TAP device cannot be a port.
-#[derive(Debug, Error)]
-pub enum TapError {
-    /// Not a name that an interface can have.
-    #[error("`{0}` can't be an interface's name: 1 to 15 bytes without spaces, `/`, `:` and `%`")]
-    Name(String),
-    /// The device cannot be opened: the process lacks the right, or the tun driver is missing.
-    #[error("can't open TAP device `{name}`: {error}{}", hint(.error))]
-    Open {
-        /// The device.
-        name: String,
-        /// The kernel's error.
-        error: io::Error,
-    },
-    /// The device exists, but cannot be configured.
-    #[error("can't set {what} of `{name}`: {error}")]
-    Set {
-        /// The device.
-        name: String,
-        /// The setting.
-        what: &'static str,
-        /// The kernel's error.
-        error: io::Error,
-    },
-    /// No memory for buffers.
-    #[error(transparent)]
-    Memory(#[from] MapError),
-    /// The fabric refused the port.
-    #[error(transparent)]
-    Fabric(#[from] FabricError),
-}
-
-fn hint(error: &io::Error) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::EPERM) => "; run as root or with CAP_NET_ADMIN",
-        Some(libc::EACCES) => {
-            "; run as root, or open /dev/net/tun to its users (udev gives it mode 0666)"
-        }
-        Some(libc::ENOENT) => "; load the kernel's tun driver",
-        Some(libc::EINVAL) => "; a device of that name exists that is no multi-queue TAP",
-        Some(libc::EBUSY) => "; another process uses it",
-        Some(libc::E2BIG) => "; it has fewer queues than asked for",
-        _ => "",
-    }
-}
 
 /// Parts that a TAP port is made from.
 #[derive(Clone, Debug)]
@@ -105,8 +63,18 @@ pub struct Tap {
     name: tun::IfName,
     fabric: Arc<Fabric>,
     port: PortId,
-    queues: Vec<QueueId>,
+    /// The descriptors of the queues.
+    files: Vec<Arc<OwnedFd>>,
+    queues: Mutex<Vec<Place>>,
     stopped: Arc<Mutex<Option<QueueError>>>,
+}
+
+/// Where a queue is.
+enum Place {
+    /// In the fabric.
+    Attached(QueueId),
+    /// Here, while another process may go on with it. It has this place in the fabric, or none yet.
+    Held(Option<QueueId>, Box<TapQueue>),
 }
 
 impl Tap {
@@ -115,9 +83,20 @@ impl Tap {
     /// # Errors
     /// When the kernel or the fabric refuse.
     pub fn start(fabric: Arc<Fabric>, config: TapConfig) -> Result<Self, TapError> {
-        let name =
-            tun::if_name(&config.device).ok_or_else(|| TapError::Name(config.device.clone()))?;
+        let name = name_of(&config)?;
         let queues = open(name, &config)?;
+        let tap = Tap::add(fabric, name, config, queues)?;
+        tap.put_back();
+        Ok(tap)
+    }
+
+    /// Adds a port whose queues are all held.
+    fn add(
+        fabric: Arc<Fabric>,
+        name: tun::IfName,
+        config: TapConfig,
+        queues: Vec<TapQueue>,
+    ) -> Result<Self, TapError> {
         let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
         let note = Arc::clone(&stopped);
         let on_error = Arc::new(move |_, error| {
@@ -133,9 +112,10 @@ impl Tap {
             policy,
             restrictions,
         })?;
-        let attach = |(index, queue)| fabric.attach(port, index, Box::new(queue), true);
-        let queues = (0..).zip(queues).filter_map(attach).collect();
-        Ok(Tap { name, fabric, port, queues, stopped })
+        let files = queues.iter().map(|queue| Arc::clone(&queue.fd)).collect();
+        let held = |queue| Place::Held(None, Box::new(queue));
+        let queues = Mutex::new(queues.into_iter().map(held).collect());
+        Ok(Tap { name, fabric, port, files, queues, stopped })
     }
 
     /// The port's number.
@@ -159,11 +139,13 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        for queue in self.queues.drain(..) {
-            drop(self.fabric.detach(queue));
-        }
+        // Those that are attached are dropped with the port.
         self.fabric.remove_port(self.port);
     }
+}
+
+fn name_of(config: &TapConfig) -> Result<tun::IfName, TapError> {
+    tun::if_name(&config.device).ok_or_else(|| TapError::Name(config.device.clone()))
 }
 
 fn open(name: tun::IfName, config: &TapConfig) -> Result<Vec<TapQueue>, TapError> {
@@ -190,7 +172,7 @@ fn open(name: tun::IfName, config: &TapConfig) -> Result<Vec<TapQueue>, TapError
 /// The first `fetched` of the frames that were read, oldest first, are under way. The others were
 /// rewound and will be fetched again.
 struct TapQueue {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     /// A duplicate of the descriptor, to be watched for room independently of frames.
     room: Option<OwnedFd>,
     accepts: Accepts,
@@ -216,7 +198,7 @@ impl TapQueue {
         let memory = Arc::new(Memory::anonymous((u64::from(BUFFERS) * BUFFER) as usize)?);
         let room = rustix::io::fcntl_dupfd_cloexec(&fd, 0).ok();
         Ok(TapQueue {
-            fd,
+            fd: Arc::new(fd),
             room,
             accepts,
             memory,

@@ -12,6 +12,7 @@ use libc::{c_int, c_ulong, c_void};
 
 const TUNSETIFF: c_ulong = 0x4004_54ca;
 const TUNSETOFFLOAD: c_ulong = 0x4004_54d0;
+const TUNGETIFF: c_ulong = 0x8004_54d2;
 const TUNSETVNETHDRSZ: c_ulong = 0x4004_54d8;
 const TUNSETVNETLE: c_ulong = 0x4004_54dc;
 
@@ -84,6 +85,13 @@ pub fn open_queue(name: IfName) -> io::Result<OwnedFd> {
     ioctl(&fd, TUNSETVNETHDRSZ, &mut (frame::VNET_LEN as c_int))?;
     ioctl(&fd, TUNSETVNETLE, &mut 1)?;
     Ok(fd)
+}
+
+/// The device that a queue belongs to.
+pub fn device_of(queue: &OwnedFd) -> io::Result<IfName> {
+    let mut request = IfReq { name: [0; libc::IFNAMSIZ], value: IfValue { all: [0; 24] } };
+    ioctl(queue, TUNGETIFF, &mut request)?;
+    Ok(request.name)
 }
 
 /// Enables all offloads that the kernel knows: it may send frames with unfinished checksums, and

@@ -75,11 +75,11 @@ pub struct Options {
     pub kind: SocketType,
     /// Connections that may wait to be accepted.
     pub backlog: i32,
-    /// Who may connect.
+    /// The users that may connect.
     pub permissions: Permissions,
 }
 
-/// Who may connect to a listener: what its file has, from the first moment on.
+/// The users that may connect to a listener: what its file has, from the first moment on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Permissions {
     /// Mode; `None`: as the process' mask has it.
@@ -96,6 +96,8 @@ pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     file: (u64, u64),
+    /// The file belongs to this process, which removes it in the end.
+    owns_file: bool,
 }
 
 impl Listener {
@@ -123,13 +125,34 @@ impl Listener {
             if e == Errno::ADDRINUSE { SocketError::InUse(path.into()) } else { os(path, e) }
         })?;
         let file = identity(&lstat(path).map_err(|e| os(path, e))?);
-        let listener = Listener { socket, path: path.into(), file };
+        let listener = Listener { socket, path: path.into(), file, owns_file: true };
         if let Some(mode) = options.permissions.mode {
             chmod(path, mode).map_err(|e| os(path, e))?;
         }
         listener.give_away(options.permissions)?;
         listen(&listener.socket, options.backlog).map_err(|e| os(path, e))?;
         Ok(listener)
+    }
+
+    /// A socket on which another process listens at `path`, too; `file` is device and number of
+    /// its file. The file remains the other process' until [`own`](Self::own).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn adopt(socket: OwnedFd, path: &Path, file: (u64, u64)) -> io::Result<Listener> {
+        // Whoever has the socket, too, could have made it block.
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(Listener { socket, path: path.into(), file, owns_file: false })
+    }
+
+    /// From now on, the file is removed with the listener.
+    pub fn own(&mut self) {
+        self.owns_file = true;
+    }
+
+    /// Device and number of the file.
+    pub fn file(&self) -> (u64, u64) {
+        self.file
     }
 
     /// Gives the file to its owner and group. Nobody can connect before it is listened on.
@@ -170,7 +193,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if lstat(&self.path).is_ok_and(|stat| identity(&stat) == self.file) {
+        if self.owns_file && lstat(&self.path).is_ok_and(|stat| identity(&stat) == self.file) {
             // Nothing is left to be done about a file that cannot be removed.
             let _ = unlink(&self.path);
         }

@@ -16,6 +16,7 @@ use thiserror::Error;
 use unix_socket::{Permissions, SocketError};
 
 use super::device::{NetDevice, Offer, QueueHost};
+use crate::transport::saved::{Files, HandOverError, SavedServer};
 use crate::transport::server::{self, Endpoint, Mode, QueueFaults, Server, Subject};
 use crate::transport::status::PortStatus;
 
@@ -37,7 +38,7 @@ pub struct PortConfig {
     pub socket: PathBuf,
     /// Which side opens the socket.
     pub mode: Mode,
-    /// Who may connect, where this side listens.
+    /// The users that may connect, where this side listens.
     pub permissions: Permissions,
     /// Queue pairs that are offered.
     pub queues: u16,
@@ -68,6 +69,9 @@ pub enum StartError {
     /// The fabric refuses the port.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+    /// The state of another process does not fit.
+    #[error(transparent)]
+    State(#[from] HandOverError),
     /// No thread or descriptor is left.
     #[error("starting a port: {0}")]
     Os(#[from] io::Error),
@@ -88,24 +92,45 @@ impl Port {
     /// When its socket is taken, its rule impossible, or no thread or descriptor is left. Then
     /// nothing has changed.
     pub fn start(fabric: Arc<Fabric>, config: PortConfig) -> Result<Port, StartError> {
+        let (socket, mode, permissions) = (config.socket.clone(), config.mode, config.permissions);
+        Port::begin(fabric, config, |subject, faults, net| {
+            let endpoint = Endpoint::open(&socket, mode, permissions)?;
+            Ok(Server::start(subject, endpoint, faults, net)?)
+        })
+    }
+
+    /// Adds a port to `fabric` with the state of one in another process. It serves nobody and
+    /// has no queues before [`Server::start_saved`].
+    ///
+    /// # Errors
+    /// As of [`start`](Self::start), and when the state does not fit. Then nothing has changed, in
+    /// the other process neither.
+    pub fn restore(
+        fabric: Arc<Fabric>,
+        config: PortConfig,
+        saved: SavedServer,
+        mut files: Files,
+    ) -> Result<Port, StartError> {
+        let (socket, mode) = (config.socket.clone(), config.mode);
+        Port::begin(fabric, config, |subject, faults, net| {
+            let listener = saved.listener.as_ref();
+            let endpoint = Endpoint::restore(&socket, mode, listener, &mut files)?;
+            Ok(Server::restore(subject, endpoint, faults, net, (saved, files))?)
+        })
+    }
+
+    fn begin(
+        fabric: Arc<Fabric>,
+        config: PortConfig,
+        serve: impl FnOnce(Subject, Arc<QueueFaults>, NetPort) -> Result<Server, StartError>,
+    ) -> Result<Port, StartError> {
         let PortConfig {
-            name,
-            socket,
-            mode,
-            queues,
-            mtu,
-            rule,
-            coalescing,
-            policy,
-            permissions,
-            restrictions,
-            memory,
+            name, queues, mtu, rule, coalescing, policy, restrictions, memory, ..
         } = config;
         if !(1..=MAX_QUEUES).contains(&queues) {
             return Err(StartError::Queues(queues));
         }
         let faults = Arc::new(QueueFaults::new()?);
-        let endpoint = Endpoint::open(&socket, mode, permissions)?;
         let report = Arc::clone(&faults);
         let on_error = Arc::new(move |queue, error: QueueError| {
             report.report(queue, error, error.violation());
@@ -126,8 +151,7 @@ impl Port {
             offer: Offer { queues, mtu },
             account: Arc::clone(&account),
         };
-        let server = Server::start(Subject::Port(name), endpoint, faults, net)
-            .inspect_err(|_| fabric.remove())?;
+        let server = serve(Subject::Port(name), faults, net).inspect_err(|_| fabric.remove())?;
         Ok(Port { server, fabric, account })
     }
 
@@ -139,6 +163,11 @@ impl Port {
     /// How it is doing.
     pub fn status(&self) -> PortStatus {
         self.server.status()
+    }
+
+    /// Its server, which another process may go on with.
+    pub fn server(&self) -> &Server {
+        &self.server
     }
 
     /// How much of its front-end's memory may be allocated here, and how much was. The limit can be

@@ -3,7 +3,7 @@
 //! The front-end may have sent anything, and may never read: messages are sent without waiting, and
 //! one that finds no room is lost. None of them asks for a reply.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{SendFlags, send};
 
@@ -18,6 +18,11 @@ pub(super) struct BackendChannel(OwnedFd);
 impl BackendChannel {
     pub(super) fn new(socket: OwnedFd) -> BackendChannel {
         BackendChannel(socket)
+    }
+
+    /// The socket.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// The configuration space has changed.

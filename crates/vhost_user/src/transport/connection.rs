@@ -17,6 +17,7 @@ use rustix::net::{
 use thiserror::Error;
 
 use super::message::{BadMessage, HEADER_LEN, Header, MAX_FDS, MAX_PAYLOAD};
+use super::saved::{Files, HandOverError, SavedConnection, SavedSession};
 
 /// Why a connection cannot be read or written any more.
 #[derive(Debug, Error)]
@@ -83,6 +84,46 @@ impl Connection {
             outgoing: Vec::new(),
             outgoing_file: None,
         }
+    }
+
+    /// The connection, for another process. What its front-end has said is `session`.
+    pub(super) fn save(
+        &self,
+        files: &mut Files,
+        session: SavedSession,
+    ) -> io::Result<SavedConnection> {
+        let incoming_files = self.fds.iter().map(|fd| files.add(fd)).collect::<io::Result<_>>()?;
+        let outgoing_file = self.outgoing_file.as_ref().map(|file| files.add(file)).transpose()?;
+        Ok(SavedConnection {
+            socket: files.add(&self.socket)?,
+            incoming: self.bytes.get(..self.have).unwrap_or_default().to_vec(),
+            incoming_files,
+            outgoing: self.outgoing.clone(),
+            outgoing_file,
+            session,
+        })
+    }
+
+    /// A connection that another process had.
+    pub(super) fn restore(
+        saved: &SavedConnection,
+        files: &mut Files,
+    ) -> Result<Connection, HandOverError> {
+        let mut connection = Connection::new(files.take(saved.socket)?);
+        let have = saved.incoming.len();
+        let room =
+            connection.bytes.get_mut(..have).filter(|_| saved.incoming_files.len() <= MAX_FDS);
+        let room =
+            room.ok_or_else(|| HandOverError::Unusable("the message at hand is too long".into()))?;
+        room.copy_from_slice(&saved.incoming);
+        connection.have = have;
+        for number in &saved.incoming_files {
+            connection.fds.push(files.take(*number)?);
+        }
+        connection.outgoing.clone_from(&saved.outgoing);
+        connection.outgoing_file =
+            saved.outgoing_file.map(|number| files.take(number)).transpose()?;
+        Ok(connection)
     }
 
     /// Process id of the front-end when it connected, as the kernel knows it.

@@ -4,14 +4,16 @@
 //! Between the two it may have changed anything, its length included: each record is checked as a
 //! ring is started, and a ring without a good one is started without one.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring::inflight::RingRecord;
-use ring::{Memory, MemoryAccount, RegionSpec};
+use ring::{MapError, Memory, MemoryAccount, RegionSpec};
 
 use super::error::SessionError;
 use super::message::Inflight;
+use super::saved::{Files, HandOverError, SavedInflight};
 
 /// Alignment of the records of different rings, in bytes: a cache line.
 const ALIGN: u64 = 64;
@@ -26,6 +28,8 @@ pub(super) struct InflightRecords {
     memory: Arc<Memory>,
     packed: bool,
     described: Inflight,
+    /// Kept for a process that takes over.
+    file: OwnedFd,
 }
 
 /// Bytes from one record to the next.
@@ -52,7 +56,8 @@ impl InflightRecords {
         }
         let (memory, file) = Memory::shared(len as usize).map_err(SessionError::Records)?;
         let described = Inflight { len, offset: 0, queues, queue_size };
-        let records = InflightRecords { memory: Arc::new(memory), packed, described };
+        let own = file.try_clone().map_err(MapError::Os).map_err(SessionError::Records)?;
+        let records = InflightRecords { memory: Arc::new(memory), packed, described, file: own };
         for ring in 0..queues.into() {
             let made = records.at(ring).and_then(|at| {
                 RingRecord::create(Arc::clone(&records.memory), at, packed, queue_size)
@@ -79,10 +84,11 @@ impl InflightRecords {
         if needed == 0 || len < needed || len > MAX_LEN {
             return Err(SessionError::Inflight { queues, queue_size });
         }
-        let spec = RegionSpec { guest_addr: 0, user_addr: 0, len, offset, fd: file };
+        let fd = file.try_clone().map_err(MapError::Os).map_err(SessionError::Records)?;
+        let spec = RegionSpec { guest_addr: 0, user_addr: 0, len, offset, fd };
         let memory = Memory::map_charged(vec![spec], Arc::clone(account));
         let memory = Arc::new(memory.map_err(SessionError::Records)?);
-        Ok(InflightRecords { memory, packed, described: *described })
+        Ok(InflightRecords { memory, packed, described: *described, file })
     }
 
     /// Where the record of ring number `ring` begins.
@@ -90,6 +96,25 @@ impl InflightRecords {
         let ring = u64::try_from(ring).ok()?;
         let Inflight { queues, queue_size, .. } = self.described;
         (ring < u64::from(queues)).then(|| ring * stride(self.packed, queue_size))
+    }
+
+    /// The records' memory, for another process.
+    pub(super) fn save(&self, files: &mut Files) -> io::Result<SavedInflight> {
+        let Inflight { len, offset, queues, queue_size } = self.described;
+        let (packed, file) = (self.packed, files.add(&self.file)?);
+        Ok(SavedInflight { len, offset, queues, queue_size, packed, file })
+    }
+
+    /// Records that another process had in use.
+    pub(super) fn restore(
+        saved: &SavedInflight,
+        files: &mut Files,
+        account: &Arc<MemoryAccount>,
+    ) -> Result<InflightRecords, HandOverError> {
+        let &SavedInflight { len, offset, queues, queue_size, packed, file } = saved;
+        let described = Inflight { len, offset, queues, queue_size };
+        InflightRecords::adopt(&described, files.take(file)?, packed, account)
+            .map_err(|error| HandOverError::Unusable(error.to_string()))
     }
 
     /// The record of ring number `ring`, if there is a good one for a ring of this layout and size.

@@ -4,12 +4,14 @@
 //! one (`ADD_MEM_REG`, `REM_MEM_REG`). The descriptors are kept, because each change maps all
 //! regions anew: what was mapped before stays mapped as long as frames in flight point into it.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring::{MapError, Memory, MemoryAccount, RegionSpec};
 
 use super::message::Region;
+use super::saved::{Files, HandOverError, SavedRegion};
 
 /// Most regions that the memory of one guest may have. Each keeps a descriptor open.
 pub const MAX_REGIONS: usize = 32;
@@ -73,6 +75,32 @@ impl MemoryTable {
         };
         let specs = self.entries.iter().map(spec).collect::<Result<_, MapError>>()?;
         Ok(Arc::new(Memory::map_charged(specs, Arc::clone(account))?))
+    }
+
+    /// The regions, for another process.
+    pub(super) fn save(&self, files: &mut Files) -> io::Result<Vec<SavedRegion>> {
+        let save = |Entry { region, file }: &Entry| {
+            let &Region { guest_addr, len, user_addr, offset } = region;
+            Ok(SavedRegion { guest_addr, len, user_addr, offset, file: files.add(file)? })
+        };
+        self.entries.iter().map(save).collect()
+    }
+
+    /// The regions that another process had.
+    pub(super) fn restore(
+        saved: &[SavedRegion],
+        files: &mut Files,
+    ) -> Result<MemoryTable, HandOverError> {
+        if saved.len() > MAX_REGIONS {
+            return Err(HandOverError::Unusable(format!("{} regions", saved.len())));
+        }
+        let restore = |saved: &SavedRegion| {
+            let &SavedRegion { guest_addr, len, user_addr, offset, file } = saved;
+            let region = Region { guest_addr, len, user_addr, offset };
+            Ok(Entry { region, file: files.take(file)? })
+        };
+        let entries = saved.iter().map(restore).collect::<Result<_, HandOverError>>()?;
+        Ok(MemoryTable { entries })
     }
 
     /// Number of regions.

@@ -24,6 +24,7 @@ pub mod feature;
 mod inflight;
 mod memory_table;
 pub mod message;
+pub mod saved;
 pub mod server;
 pub mod session;
 pub mod status;

@@ -8,6 +8,7 @@
 mod end;
 mod endpoint;
 mod fault;
+mod hand_over;
 mod signals;
 mod subject;
 mod thread;
@@ -62,6 +63,9 @@ pub struct Server {
     subject: Subject,
     status: SharedStatus,
     stop: Arc<Event>,
+    /// Has the thread look at its requests.
+    hand_over: Arc<Event>,
+    requests: Sender<hand_over::HandOverRequest>,
     thread: Option<JoinHandle<()>>,
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,
@@ -79,25 +83,39 @@ impl Server {
         faults: Arc<QueueFaults>,
         port: P,
     ) -> io::Result<Server> {
+        Server::spawn(subject, endpoint, faults, port, |thread| thread.run(None))
+    }
+
+    /// Starts the thread, which does `run`.
+    fn spawn<P: Port>(
+        subject: Subject,
+        endpoint: Endpoint,
+        faults: Arc<QueueFaults>,
+        port: P,
+        run: impl FnOnce(thread::ServerThread<P>) + Send + 'static,
+    ) -> io::Result<Server> {
         let stop = Arc::new(Event::new()?);
+        let hand_over = Arc::new(Event::new()?);
+        let (requests, asked) = mpsc::channel();
         let status = SharedStatus::default();
         let server = thread::ServerThread::new(
             subject.clone(),
             endpoint,
             port,
             status.clone(),
-            signals::Signals { stop: Arc::clone(&stop), faults },
+            signals::Signals { stop: Arc::clone(&stop), faults, hand_over: Arc::clone(&hand_over) },
+            asked,
         );
         let thread =
             std::thread::Builder::new().name(thread_name(subject.name())).stack_size(STACK);
         let (ends, ended) = mpsc::channel();
         let run = move || {
             sandbox::enter_thread(sandbox::Role::FrontEnd);
-            server.run();
+            run(server);
             drop::<Sender<()>>(ends);
         };
-        let thread = thread.spawn(run)?;
-        Ok(Server { subject, status, stop, thread: Some(thread), ended })
+        let thread = Some(thread.spawn(run)?);
+        Ok(Server { subject, status, stop, hand_over, requests, thread, ended })
     }
 
     /// How it is doing.
@@ -110,6 +128,8 @@ impl Server {
         // Nobody else has this event, so it does not block.
         let _ = self.stop.signal();
         let Some(thread) = self.thread.take() else { return };
+        // A thread that waits for a request waits for none any more.
+        self.requests = mpsc::channel().0;
         match self.ended.recv_timeout(STOP_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => {
                 log!(

@@ -23,6 +23,8 @@ use super::memory_table::MemoryTable;
 use super::message::{BadMessage, ConfigRange, Header, Inflight, LogArea, Region, Reply, Request};
 use super::vrings::Vrings;
 
+mod restore;
+
 pub use super::memory_table::MAX_REGIONS;
 
 /// The outcome of a message.

@@ -4,14 +4,16 @@
 //! kick descriptor, as soon as its size, addresses and memory are known too, in whatever order they
 //! came; `GET_VRING_BASE` stops it.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use ring::{Memory, RingConfig, Violation};
 
 use super::device::VringControl;
+use super::error::SessionError;
 use super::event::Event;
 use super::feature::{Features, bit};
-use super::message::RingAddress;
+use super::message::{HasFd, RingAddress};
 
 /// Where a packed ring without a position starts: at 0, with both wrap counters at 1 (virtio 1.2,
 /// 2.8.1).
@@ -103,5 +105,21 @@ impl Vring {
             indirect: features.has(bit::INDIRECT_DESC),
             start: self.base.unwrap_or(if packed { PACKED_START } else { 0 }),
         })
+    }
+}
+
+/// The event descriptor beside a message, if it has one.
+pub(super) fn event(
+    ring: u8,
+    has: HasFd,
+    fd: Option<OwnedFd>,
+    name: &'static str,
+) -> Result<Option<Arc<Event>>, SessionError> {
+    match fd.filter(|_| has) {
+        None => Ok(None),
+        Some(fd) => {
+            let event = Event::adopt(fd).ok_or(SessionError::NoEvent { name, ring })?;
+            Ok(Some(Arc::new(event)))
+        }
     }
 }

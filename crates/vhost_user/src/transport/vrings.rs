@@ -10,11 +10,12 @@ use ring::{Memory, Recovery, WriteLog};
 
 use super::device::{Device, LostVring, VringStart};
 use super::error::SessionError;
-use super::event::Event;
 use super::feature::{Features, bit};
 use super::inflight::InflightRecords;
 use super::message::{HasFd, RingAddress};
-use super::vring::{OutsideMemory, Vring};
+use super::vring::{OutsideMemory, Vring, event};
+
+mod restore;
 
 /// All vrings of a session, in the memory that was mapped last.
 pub(super) struct Vrings<D: Device> {
@@ -395,21 +396,5 @@ impl<D: Device> Drop for Vrings<D> {
         self.stop_all();
         self.release_if_stopped(true);
         self.commit();
-    }
-}
-
-/// The event descriptor beside a message, if it has one.
-fn event(
-    ring: u8,
-    has: HasFd,
-    fd: Option<OwnedFd>,
-    name: &'static str,
-) -> Result<Option<Arc<Event>>, SessionError> {
-    match fd.filter(|_| has) {
-        None => Ok(None),
-        Some(fd) => {
-            let event = Event::adopt(fd).ok_or(SessionError::NoEvent { name, ring })?;
-            Ok(Some(Arc::new(event)))
-        }
     }
 }

@@ -1,8 +1,11 @@
 //! How front-ends are found.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use unix_socket::{Listener, Options, Permissions, SocketError, SocketType};
+
+use crate::transport::saved::{Files, HandOverError, SavedListener};
 
 /// How the socket of a port is opened. Four front-ends may wait while another is connected.
 pub fn listener(permissions: Permissions) -> Options {
@@ -39,6 +42,39 @@ impl Endpoint {
         match mode {
             Mode::Server => Listener::bind(path, listener(permissions)).map(Endpoint::Listener),
             Mode::Client => Ok(Endpoint::Path(path.into())),
+        }
+    }
+
+    /// The endpoint of another process at `path`.
+    ///
+    /// # Errors
+    /// When it is of another mode.
+    pub fn restore(
+        path: &Path,
+        mode: Mode,
+        saved: Option<&SavedListener>,
+        files: &mut Files,
+    ) -> Result<Endpoint, HandOverError> {
+        match (mode, saved) {
+            (Mode::Server, Some(saved)) => {
+                let socket = files.take(saved.socket)?;
+                Ok(Endpoint::Listener(Listener::adopt(socket, path, saved.file)?))
+            }
+            (Mode::Client, None) => Ok(Endpoint::Path(path.into())),
+            _ => Err(HandOverError::Unusable("its socket is of another mode".to_owned())),
+        }
+    }
+
+    /// The listening socket, for another process.
+    pub(super) fn save(&self, files: &mut Files) -> io::Result<Option<SavedListener>> {
+        let Endpoint::Listener(listener) = self else { return Ok(None) };
+        Ok(Some(SavedListener { socket: files.add(listener)?, file: listener.file() }))
+    }
+
+    /// This process alone has the endpoint now.
+    pub(super) fn own(&mut self) {
+        if let Endpoint::Listener(listener) = self {
+            listener.own();
         }
     }
 }

@@ -16,12 +16,15 @@ pub(super) enum Wakeup {
     Stop,
     Fault,
     ConfigChange,
+    HandOver,
 }
 
 /// The events that interrupt every wait.
 pub(super) struct Signals {
     pub(super) stop: Arc<Event>,
     pub(super) faults: Arc<QueueFaults>,
+    /// Another process is to go on with the server.
+    pub(super) hand_over: Arc<Event>,
 }
 
 impl Signals {
@@ -32,33 +35,44 @@ impl Signals {
         what: Option<(&impl AsFd, PollFlags)>,
         timeout: Option<Duration>,
     ) -> Wakeup {
-        self.wait_for(what, None, timeout)
+        self.poll(what, [], timeout)
     }
 
-    /// As [`wait`](Self::wait), or until the configuration space changes.
+    /// As [`wait`](Self::wait), or until the configuration space changes, or another process is to go
+    /// on.
     pub(super) fn wait_for(
         &self,
         what: Option<(&impl AsFd, PollFlags)>,
         config_changes: Option<&Event>,
         timeout: Option<Duration>,
     ) -> Wakeup {
+        let others =
+            [(Some(&*self.hand_over), Wakeup::HandOver), (config_changes, Wakeup::ConfigChange)];
+        self.poll(what, others, timeout)
+    }
+
+    fn poll<const N: usize>(
+        &self,
+        what: Option<(&impl AsFd, PollFlags)>,
+        others: [(Option<&Event>, Wakeup); N],
+        timeout: Option<Duration>,
+    ) -> Wakeup {
         let mut fds = vec![
             PollFd::new(&*self.stop, PollFlags::IN),
             PollFd::new(self.faults.event(), PollFlags::IN),
         ];
+        let mut wakeups = vec![Wakeup::Stop, Wakeup::Fault];
+        for (event, wakeup) in others {
+            fds.extend(event.map(|event| PollFd::new(event, PollFlags::IN)));
+            wakeups.extend(event.map(|_| wakeup));
+        }
         fds.extend(what.map(|(fd, flags)| PollFd::new(fd, flags)));
-        let change = fds.len();
-        fds.extend(config_changes.map(|event| PollFd::new(event, PollFlags::IN)));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // An interrupted wait is one that found nothing; the caller waits again.
-        let count = poll(&mut fds, timeout.as_ref());
-        let ready = |i: usize| fds.get(i).is_some_and(|fd| !fd.revents().is_empty());
-        match count {
-            Ok(0) => Wakeup::Timeout,
-            Ok(_) if ready(0) => Wakeup::Stop,
-            Ok(_) if ready(1) => Wakeup::Fault,
-            Ok(_) if ready(change) => Wakeup::ConfigChange,
-            _ => Wakeup::Ready,
+        if let Ok(0) = poll(&mut fds, timeout.as_ref()) {
+            return Wakeup::Timeout;
         }
+        let ready = fds.iter().position(|fd| !fd.revents().is_empty());
+        ready.and_then(|at| wakeups.into_iter().nth(at)).unwrap_or(Wakeup::Ready)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use network::control_budget::ControlBudget;
@@ -12,6 +13,7 @@ use unix_socket::{Listener, SocketType, connect_to};
 use super::Port;
 use super::end::End;
 use super::endpoint::Endpoint;
+use super::hand_over::HandOverRequest;
 use super::signals::{Signals, Wakeup};
 use super::subject::{Subject, log};
 use crate::transport::connection::{Connection, Incoming, Message};
@@ -29,6 +31,14 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Time for which a front-end must be quiet before the vrings that it enabled are logged.
 const QUIET: Duration = Duration::from_millis(100);
 
+mod hand_over;
+
+/// A front-end that is being served.
+pub(super) struct Conversation<P: Port> {
+    connection: Connection,
+    session: Session<P::Device>,
+}
+
 /// A server's thread.
 pub(super) struct ServerThread<P: Port> {
     subject: Subject,
@@ -37,6 +47,7 @@ pub(super) struct ServerThread<P: Port> {
     status: SharedStatus,
     signals: Signals,
     pause: Duration,
+    requests: Receiver<HandOverRequest>,
     /// The budget for the work that front-ends cause on the workers. The budget belongs to the
     /// port, not to a connection.
     budget: ControlBudget,
@@ -56,18 +67,22 @@ impl<P: Port> ServerThread<P> {
         port: P,
         status: SharedStatus,
         signals: Signals,
+        requests: Receiver<HandOverRequest>,
     ) -> Self {
         let budget = ControlBudget::default();
-        ServerThread { subject, endpoint, port, status, signals, pause: PAUSE, budget }
+        ServerThread { subject, endpoint, port, status, signals, pause: PAUSE, requests, budget }
     }
 
-    pub(super) fn run(mut self) {
+    /// Serves front-ends, first the one that another process has served until now.
+    pub(super) fn run(mut self, mut first: Option<Conversation<P>>) {
         if let Endpoint::Listener(listener) = &self.endpoint {
             log!(info, self.subject, socket = %listener.path().display(), "listening");
         }
-        while let Some(socket) = self.next() {
+        loop {
+            let conversation = first.take().or_else(|| self.next().map(|it| self.begin(it)));
+            let Some(conversation) = conversation else { break };
             let began = Instant::now();
-            let end = self.serve(socket);
+            let end = self.serve(conversation);
             self.record(&end);
             if matches!(end, End::Removed) || !self.back_off(&end, began) {
                 break;
@@ -90,9 +105,14 @@ impl<P: Port> ServerThread<P> {
         self.status.update(|status| status.state = State::Listening);
         loop {
             let Endpoint::Listener(listener) = &self.endpoint else { return None };
-            match self.signals.wait(Some((listener, PollFlags::IN)), None) {
+            match self.signals.wait_for(Some((listener, PollFlags::IN)), None, None) {
                 Wakeup::Stop => return None,
                 Wakeup::Fault | Wakeup::ConfigChange | Wakeup::Timeout => continue,
+                Wakeup::HandOver => {
+                    // Without a session, nothing can end it.
+                    let _ = self.hand_over(None);
+                    continue;
+                }
                 Wakeup::Ready => {}
             }
             match listener.accept() {
@@ -128,9 +148,9 @@ impl<P: Port> ServerThread<P> {
         }
     }
 
-    /// Serves one front-end until it goes, breaks the protocol, or the port ends.
-    fn serve(&mut self, socket: OwnedFd) -> End {
-        let mut connection = Connection::new(socket);
+    /// Begins to serve a front-end that has connected.
+    fn begin(&mut self, socket: OwnedFd) -> Conversation<P> {
+        let connection = Connection::new(socket);
         let peer = connection.peer();
         log!(info, self.subject, peer, "connected");
         self.status.update(|status| {
@@ -142,7 +162,11 @@ impl<P: Port> ServerThread<P> {
         self.signals.faults.take();
         let account = self.port.account();
         account.begin_session();
-        let mut session = Session::new(self.port.device(), account);
+        Conversation { connection, session: Session::new(self.port.device(), account) }
+    }
+
+    /// Serves one front-end until it goes, breaks the protocol, or the port ends.
+    fn serve(&mut self, Conversation { mut connection, mut session }: Conversation<P>) -> End {
         let end = match self.converse(&mut connection, &mut session) {
             Ok(never) => match never {},
             Err(end) => end,
@@ -158,7 +182,7 @@ impl<P: Port> ServerThread<P> {
         connection: &mut Connection,
         session: &mut Session<P::Device>,
     ) -> Result<Infallible, End> {
-        let mut logged = Logged::default();
+        let mut logged = Logged { features: session.features(), ..Logged::default() };
         loop {
             self.await_budget()?;
             let wanted = if connection.is_clogged() { PollFlags::OUT } else { PollFlags::IN };
@@ -175,6 +199,7 @@ impl<P: Port> ServerThread<P> {
                     changes.inspect(|event| event.clear());
                     session.announce_config_change();
                 }
+                Wakeup::HandOver => self.hand_over(Some((&*connection, session)))?,
                 Wakeup::Timeout => self.log_vrings(session, &mut logged),
                 Wakeup::Ready if connection.is_clogged() => connection.drain()?,
                 Wakeup::Ready => match connection.read()? {
@@ -200,7 +225,7 @@ impl<P: Port> ServerThread<P> {
                     self.signals.faults.take().map_or(Ok(()), |fault| Err(End::Fault(fault)))?
                 }
                 Wakeup::Timeout => return Ok(()),
-                Wakeup::Ready | Wakeup::ConfigChange => {}
+                Wakeup::Ready | Wakeup::ConfigChange | Wakeup::HandOver => {}
             }
         }
     }
@@ -215,12 +240,7 @@ impl<P: Port> ServerThread<P> {
         let answer = session.answer(&message.header, &message.payload, message.fds);
         self.budget.charge(answer.cost, Instant::now());
         self.log_features(session, logged);
-        self.record_recovered(session);
-        self.status.update(|status| {
-            status.features = session.features();
-            status.active_vrings = session.active_vrings();
-            status.unclear_vrings = session.unclear_vrings();
-        });
+        self.record_session(session);
         match (answer.reply, answer.file) {
             (Some(reply), Some(file)) => connection.send_with_file(&reply, file)?,
             (Some(reply), None) => connection.send(&reply)?,
@@ -234,6 +254,16 @@ impl<P: Port> ServerThread<P> {
             }
             None => Ok(()),
         }
+    }
+
+    /// Records how the session is doing.
+    fn record_session(&self, session: &mut Session<P::Device>) {
+        self.record_recovered(session);
+        self.status.update(|status| {
+            status.features = session.features();
+            status.active_vrings = session.active_vrings();
+            status.unclear_vrings = session.unclear_vrings();
+        });
     }
 
     fn log_features(&self, session: &Session<P::Device>, logged: &mut Logged) {
@@ -319,10 +349,12 @@ impl<P: Port> ServerThread<P> {
         self.pause = (self.pause * 2).min(longest);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.signals.wait(None::<(&Listener, _)>, Some(left)) {
+            match self.signals.wait_for(None::<(&Listener, _)>, None, Some(left)) {
                 Wakeup::Stop => return false,
                 Wakeup::Timeout => return true,
                 Wakeup::Ready | Wakeup::ConfigChange => {}
+                // Without a session, nothing can end it.
+                Wakeup::HandOver => drop(self.hand_over(None)),
                 Wakeup::Fault => drop(self.signals.faults.take()),
             }
         }
