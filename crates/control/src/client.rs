@@ -135,9 +135,13 @@ impl Client {
         let by = Instant::now() + TIMEOUT;
         let mut line = serde_json::to_value(request)?;
         line["version"] = json!(VERSION);
-        line::write(stream, format!("{line}\n").as_bytes(), by)?;
-        let answer = line::read(stream, rest, LONGEST_ANSWER, by)?;
-        answer.ok_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection"))
+        let silence = match line::write(stream, format!("{line}\n").as_bytes(), by) {
+            Ok(()) => io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection"),
+            // A daemon that turns a client away answers and closes, and reads nothing.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => error,
+            Err(error) => return Err(error),
+        };
+        line::read(stream, rest, LONGEST_ANSWER, by)?.ok_or(silence)
     }
 
     fn unreachable(&self, error: io::Error) -> ClientError {
@@ -152,5 +156,26 @@ impl Client {
 
     fn broken(&self, error: io::Error) -> ClientError {
         ClientError::Broken { socket: self.socket.clone(), error }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// What a client of a daemon that says `answer`, and reads nothing, gets.
+    fn turned_away(answer: &[u8]) -> io::Result<Vec<u8>> {
+        let (mut here, mut there) = UnixStream::pair().unwrap();
+        there.write_all(answer).unwrap();
+        drop(there);
+        Client::new("/nowhere").exchange(&mut here, &Request::Stats, &mut Vec::new())
+    }
+
+    #[test]
+    fn a_client_that_is_turned_away_learns_why() {
+        assert_eq!(turned_away(b"try again later\n").unwrap(), b"try again later");
+        assert_eq!(turned_away(b"").unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 }
