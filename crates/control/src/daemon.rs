@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::storage::engine;
 use tracing::{info, warn};
 
 use crate::api::ReloadReport;
@@ -16,7 +17,7 @@ use crate::periodic::PeriodicTask;
 use crate::reload::FileNames;
 use crate::server::{ControlAccess, Handler, Server};
 use crate::socket_file::SocketError;
-use crate::state::DaemonState;
+use crate::state::{DaemonState, MakeEngine};
 
 /// Why the daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -60,8 +61,17 @@ impl Daemon {
     /// # Errors
     /// When there are no workers or there is no control socket. Then nothing stays behind.
     pub fn start(config: &Config) -> Result<Daemon, DaemonError> {
-        let metrics = OpenListener::open(config.metrics.as_ref(), Arc::default())?;
-        Daemon::start_confined(config, None, Confinement::default(), metrics)
+        Daemon::start_with(config, engine::best)
+    }
+
+    /// The same, whose workers have such engines for requests of disks.
+    ///
+    /// # Errors
+    /// As of [`Daemon::start`].
+    pub fn start_with(config: &Config, engine: MakeEngine) -> Result<Daemon, DaemonError> {
+        let listener = OpenListener::open(config.metrics.as_ref(), Arc::default())?;
+        let state = DaemonState::new(config, None, Confinement::default(), engine);
+        Daemon::serve(config, None, state, listener)
     }
 
     /// The same in a sandbox that this process has entered. The configuration came from `file`,
@@ -75,9 +85,20 @@ impl Daemon {
         confinement: Confinement,
         listener: OpenListener,
     ) -> Result<Daemon, DaemonError> {
-        let refused = confinement.user.filter(|user| config.permissions.owner != Some(*user));
+        let user = confinement.user;
+        let state = DaemonState::new(config, file, confinement, engine::best);
+        Daemon::serve(config, user, state, listener)
+    }
+
+    /// Starts all the rest, as the `user` that this process has become, if it was another one.
+    fn serve(
+        config: &Config,
+        user: Option<u32>,
+        state: io::Result<DaemonState>,
+        listener: OpenListener,
+    ) -> Result<Daemon, DaemonError> {
+        let refused = user.filter(|user| config.permissions.owner != Some(*user));
         let access = ControlAccess { permissions: config.permissions, refused };
-        let state = DaemonState::new(config, file, confinement);
         let state = Arc::new(state.map_err(DaemonError::Workers)?);
         // Locked until all ports and disks are there: requests that come before that wait.
         let (mut ports, mut disks) = (state.lock(), state.lock_disks());

@@ -4,6 +4,7 @@
 //! `docs/metrics.md` lists them, and a test compares the two.
 
 mod dashboard;
+mod disk_families;
 mod families;
 mod family;
 mod histogram;

@@ -4,32 +4,32 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::storage::engine::{self, Engine};
-use ::storage::{BlockPipeline, Disks as BlockDisks};
 use network::balance::{self, Balancer};
 use network::fabric::{Fabric, Workers};
 use parking_lot::{Mutex, MutexGuard};
-use runtime::{Group, Pair, pipeline_workers};
 use sandbox::LayerReport;
 use serde_json::{Map, Value as Json};
 use switch::Limits;
 use tracing::info;
 
-use crate::api::{CaptureRequest, Profile, Reply, Request};
+use crate::api::{CaptureRequest, Reply, Request};
 use crate::backend;
 use crate::capture::CaptureSession;
 use crate::config::{Config, DiskSpec, PortSpec, XenDisksSpec, sockets};
 use crate::config_file::ConfigFile;
 use crate::confinement::{self, Confinement};
 use crate::disks::{self, DiskStarter, Disks};
-use crate::natural;
 use crate::periodic::PeriodicTask;
 use crate::ports::{Ports, unknown, unknown_budget};
-use crate::profile::{GUEST_POLL, GUEST_TIMEOUT, Profiler, Subject};
+use crate::profile::Profiler;
 use crate::report;
 use crate::server::Handler;
 
+mod profiling;
 mod reload;
+mod workers;
+
+pub use workers::MakeEngine;
 
 /// How often the ports and the address table are maintained.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(2);
@@ -57,7 +57,8 @@ pub struct DaemonState {
 }
 
 impl DaemonState {
-    /// Starts the workers. There are no ports and no disks yet.
+    /// Starts the workers, each with an engine for requests of disks. There are no ports and no
+    /// disks yet.
     ///
     /// # Errors
     /// When threads or descriptors are missing, or a CPU cannot be used.
@@ -65,6 +66,7 @@ impl DaemonState {
         config: &Config,
         file: Option<ConfigFile>,
         confinement: Confinement,
+        engine: MakeEngine,
     ) -> io::Result<DaemonState> {
         let Confinement { layers, images, .. } = confinement;
         let workers = Workers {
@@ -75,7 +77,7 @@ impl DaemonState {
             ..Workers::default()
         };
         let (fabric, blocks) = match layers.is_empty() || confinement::needs_disks(config) {
-            true => start_with_disks(&workers)?,
+            true => workers::start_with_disks(&workers, engine)?,
             false => (Fabric::start(&workers)?, None),
         };
         let fabric = Arc::new(fabric);
@@ -238,53 +240,6 @@ impl DaemonState {
         let names = self.lock().names();
         Reply::Macs(report::macs(&self.fabric.table(), &names))
     }
-
-    /// The counts so far. Profiling goes on for another while.
-    fn profile(&self, time: Duration) -> Reply {
-        let (number, since) = {
-            // Concurrent requests have a number each, and the last one counts.
-            let mut lease = self.profiler.lock();
-            let number = lease.prolong(time);
-            self.fabric.sample(number);
-            (number, lease.since())
-        };
-        let duration_ns = self.profiler.now_ns();
-        let workers = self.profiler.workers(&self.fabric);
-        let report = |subject: Subject| {
-            let queues = self.fabric.counters(subject.port);
-            self.profiler.port(subject, &queues, since)
-        };
-        // Read before guests are waited for, so that all counts belong to the same time.
-        let subjects = self.lock().subjects(number);
-        let mut ports: Vec<_> = subjects.into_iter().map(report).collect();
-        self.await_guests(number);
-        for subject in self.lock().subjects(number) {
-            if let Some(port) = ports.iter_mut().find(|port| port.name == subject.name) {
-                port.guest = subject.guest;
-            }
-        }
-        ports.sort_by(|a, b| natural::compare(&a.name, &b.name));
-        Reply::Profile(Box::new(Profile { duration_ns, workers, ports }))
-    }
-
-    /// Requests from guests what they have counted, and waits for their answers for a while. The
-    /// ports are not locked meanwhile, so that a guest that does not answer delays nobody else.
-    fn await_guests(&self, number: u64) {
-        let until = Instant::now() + GUEST_TIMEOUT;
-        self.lock().request_times(number);
-        while self.lock().waiting_for_times(number) > 0 && Instant::now() < until {
-            std::thread::sleep(GUEST_POLL);
-        }
-    }
-
-    /// Ends profiling that no client prolonged.
-    fn end_profile(&self) {
-        let mut lease = self.profiler.lock();
-        if lease.ends() {
-            self.fabric.sample(0);
-            self.lock().request_times(0);
-        }
-    }
 }
 
 impl Handler for DaemonState {
@@ -336,22 +291,4 @@ impl Handler for DaemonState {
             found.map(|(port, _)| *port).ok_or_else(|| ports.not_capturable(name))
         })
     }
-}
-
-/// Starts workers that serve ports and disks.
-fn start_with_disks(workers: &Workers) -> io::Result<(Fabric, Option<Arc<BlockDisks>>)> {
-    let engines = (0..workers.count.max(1)).map(|_| engine::best());
-    let engines: Vec<Box<dyn Engine>> = engines.collect::<io::Result<_>>()?;
-    let mut disks = None;
-    let fabric = Fabric::start_with(workers, |doorbells, frames| {
-        let pair = |(frames, engine)| {
-            Pair::new(frames, BlockPipeline::new(engine, ring::page_faults::count))
-        };
-        let pairs = frames.into_iter().zip(engines).map(pair).collect();
-        let group = Group::start(doorbells, pairs, &workers.cpus, workers.policy)?;
-        let (frames, blocks) = pipeline_workers::split(group);
-        disks = Some(Arc::new(BlockDisks::new(blocks)));
-        Ok(frames)
-    })?;
-    Ok((fabric, disks))
 }

@@ -18,6 +18,7 @@ pub mod interrupt;
 pub mod isolation;
 pub mod load;
 pub mod model;
+mod null_engine;
 pub mod ovs;
 pub mod page;
 pub mod plot;

@@ -1,5 +1,6 @@
 //! `ringmain-lab serve`: a daemon like that of `ringmain serve`, whose embedded hypervisor may have
-//! one of Xen's older inner designs. These are for comparison only, so no configuration names them.
+//! one of Xen's older inner designs, and whose disks may carry nothing out. These are for comparison
+//! only, so no configuration names them.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,6 +10,8 @@ use control::daemon::{Daemon, DaemonError};
 use hypervisor::embedded::{Copying, Design, Flush, Locking, Maptrack, Named};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+
+use crate::null_engine::NullEngine;
 
 /// Options of the daemon.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,6 +35,10 @@ pub struct Args {
     /// How long a batch of copies holds a page: release (for one copy) or keep (for the batch)
     #[arg(long, value_name = "HOW", default_value = "keep", value_parser = named::<Copying>)]
     pub copying: Copying,
+
+    /// Answer requests of disks without carrying them out: reads get no data, and writes are lost
+    #[arg(long)]
+    pub null_disks: bool,
 }
 
 /// Why the daemon does not run.
@@ -89,7 +96,8 @@ pub fn run(args: &Args) -> Result<(), ServeError> {
     }
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed("handle signals"))?;
     tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).with_target(false).init();
-    let _daemon = Daemon::start(&config)?;
+    let engine = if args.null_disks { NullEngine::boxed } else { storage::engine::best };
+    let _daemon = Daemon::start_with(&config, engine)?;
     signals.forever().next();
     Ok(())
 }

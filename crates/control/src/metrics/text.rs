@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::families::{DAEMON, DISK, DISK_QUEUE, POLLING, PORT, QUEUE, SPECIAL, WORKER};
+use super::disk_families::{DISK, DISK_QUEUE};
+use super::families::{DAEMON, POLLING, PORT, QUEUE, SPECIAL, WORKER};
 use super::family::{Family, Type};
 use super::histogram::samples;
 use super::labels::labels;
