@@ -12,6 +12,7 @@ mod limits;
 mod port;
 mod profile;
 mod reload;
+mod rules;
 mod stats;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,7 @@ pub use port::{
 };
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
 pub use reload::{ReloadAction, ReloadChange, ReloadReport, ReloadSubject};
+pub use rules::{PacketQuery, RuleReport, RuleVerdict};
 pub use stats::{EventReport, MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
 
 /// The version of the protocol.
@@ -135,6 +137,20 @@ pub enum Request {
         /// set.
         set: Map<String, Json>,
     },
+    /// The rules of a port's security groups.
+    #[serde(rename = "rules.show")]
+    RulesShow {
+        /// Its name.
+        name: String,
+    },
+    /// Whether the rules of a port let a connection be opened.
+    #[serde(rename = "rules.test")]
+    RulesTest {
+        /// Its name.
+        name: String,
+        /// The first packet.
+        packet: PacketQuery,
+    },
     /// All counters.
     #[serde(rename = "stats")]
     Stats,
@@ -179,6 +195,10 @@ pub enum Reply {
     Disks(Vec<DiskReport>),
     /// One disk.
     Disk(Box<DiskReport>),
+    /// The rules of a port, in the order in which they are asked.
+    Rules(Vec<RuleReport>),
+    /// Whether a packet passes.
+    Verdict(Box<RuleVerdict>),
     /// All counters.
     Stats(Box<Stats>),
     /// The address table, sorted by VLAN and address.
@@ -221,6 +241,7 @@ mod tests {
                 Request::BudgetSet { name: "b".into(), set: Map::new() },
                 r#"{"do":"budget.set","name":"b","set":{}}"#,
             ),
+            (Request::RulesShow { name: "a".into() }, r#"{"do":"rules.show","name":"a"}"#),
             (Request::Stats, r#"{"do":"stats"}"#),
             (Request::Mac, r#"{"do":"mac"}"#),
             (Request::Reload { dry_run: true }, r#"{"do":"reload","dry_run":true}"#),

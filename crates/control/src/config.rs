@@ -27,6 +27,8 @@ mod port_table;
 mod rates;
 mod request;
 mod sandbox_table;
+mod security;
+mod security_tables;
 mod setting_keys;
 mod source;
 mod value;
@@ -47,6 +49,8 @@ use metrics::MetricsTable;
 use port_reader::Neighbours;
 use port_table::PortTable;
 use sandbox_table::SandboxTable;
+use security::SecurityTables;
+use security_tables::{AddressGroupTable, SecurityGroupTable};
 use source::{Place, Problems, Source};
 use value::{FromText, Table, TableName, Tables, Text};
 use workers::{Workers, WorkersTable};
@@ -68,6 +72,8 @@ pub use port::{Mode, PortKind, PortSpec};
 pub use port_settings::PortSettings;
 pub use rates::{DirectionLimits, RateLimits};
 pub use sandbox_table::{LiveNeed, SandboxSettings};
+pub use security::{AddressGroupSpec, SecuritySpec};
+pub use setting_keys::Known;
 pub use xen_disks::XenDisksSpec;
 
 /// Where the control socket is unless the configuration says otherwise.
@@ -96,6 +102,8 @@ pub struct Config {
     pub sandbox: SandboxSettings,
     /// The budgets, in the order of the file.
     pub budgets: Vec<BudgetSpec>,
+    /// The address groups and security groups.
+    pub security: SecuritySpec,
     /// The ports, in the order of the file.
     pub ports: Vec<PortSpec>,
     /// The disks, in the order of the file.
@@ -138,8 +146,16 @@ impl Config {
             sandbox_table::read(file.sandbox.map_or_else(Default::default, |table| table.0));
         let budgets = budgets(file.budget.unwrap_or_default(), &mut problems);
         let names: Vec<String> = budgets.iter().map(|budget| budget.name.clone()).collect();
+        let tables = SecurityTables {
+            address_groups: file.address_group.unwrap_or_default(),
+            security_groups: file.security_group.unwrap_or_default(),
+        };
+        let security = security::read(tables, &mut problems);
+        let groups = security.names();
+        let known =
+            Known { budgets: Some(&names), security_groups: Some(&groups), ..Known::default() };
         let tables = file.port.unwrap_or_default();
-        let ports = ports(tables, (&socket, &names), &others.ports, &mut problems);
+        let ports = ports(tables, (&socket, known), &others.ports, &mut problems);
         let tables = file.disk.unwrap_or_default();
         let (disks, xen_disks) = disks(tables, (&socket, &ports), others, &mut problems);
         let metrics = file.metrics.and_then(|table| {
@@ -161,6 +177,7 @@ impl Config {
             metrics,
             sandbox,
             budgets,
+            security,
             ports,
             disks,
             xen_disks,
@@ -200,6 +217,10 @@ struct File {
     metrics: Option<Spanned<Table<MetricsTable>>>,
     sandbox: Option<Table<SandboxTable>>,
     budget: Option<Tables<BudgetTable>>,
+    #[serde(rename = "address-group")]
+    address_group: Option<Tables<AddressGroupTable>>,
+    #[serde(rename = "security-group")]
+    security_group: Option<Tables<SecurityGroupTable>>,
     port: Option<Tables<PortTable>>,
     disk: Option<Tables<DiskTable>>,
 }
@@ -291,19 +312,23 @@ fn disks(
 
 fn ports(
     Tables(tables): Tables<PortTable>,
-    (control, budgets): (&Path, &[String]),
+    (control, known): (&Path, Known<'_>),
     others: &[&PortSpec],
     problems: &mut Problems<'_>,
 ) -> Vec<PortSpec> {
     let mut ports: Vec<(PortSpec, String)> = Vec::new();
     let live = |port: &PortSpec| format!("port {:?}, which a command has added,", port.name);
+    let own = tables.iter().filter_map(|table| table.get_ref().0.can_mirror());
+    let added = others.iter().filter(|port| port.kind.kind().can_mirror());
+    let mirrors: Vec<String> = own.chain(added.map(|port| port.name.clone())).collect();
     let live: Vec<_> = others.iter().map(|port| (*port, live(port))).collect();
     for (index, table) in tables.into_iter().enumerate() {
         let path = format!("port[{index}]");
         let place = Place { path: &path, at: table.span().start };
         let own = ports.iter().map(|(port, path)| (port, path.clone()));
         let all = own.chain(live.iter().cloned()).collect();
-        let neighbours = Neighbours { control, ports: all, budgets: Some(budgets) };
+        let known = Known { mirrors: Some(&mirrors), ..known };
+        let neighbours = Neighbours { control, ports: all, known };
         let Table(table) = table.into_inner();
         if let Some(port) = port_reader::read(table, place, &neighbours, problems) {
             ports.push((port, path));

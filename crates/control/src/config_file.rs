@@ -66,8 +66,8 @@ impl ConfigFile {
         })
     }
 
-    /// Checks a text of the file. Its ports and disks must get along with `others`, which are not in
-    /// it.
+    /// Checks a text of the file, and reads the files of its address groups. Its ports and disks must
+    /// get along with `others`, which are not in it.
     ///
     /// # Errors
     /// All that is wrong with it.
@@ -76,6 +76,8 @@ impl ConfigFile {
         if let Some(socket) = &self.control {
             config.socket.clone_from(socket);
         }
+        let folder = self.absolute.parent().unwrap_or(Path::new("/"));
+        config.security.read_members(folder)?;
         Ok(config)
     }
 }

@@ -105,6 +105,7 @@ impl Daemon {
         // First of all, so that a second daemon by mistake does not disturb the first.
         let server = Server::start(&config.socket, access, Arc::clone(&state) as Arc<dyn Handler>)?;
         config.budgets.iter().for_each(|budget| ports.add_budget(budget.clone()));
+        ports.set_security(config.security.clone());
         for spec in &config.ports {
             ports.add_configured(spec.clone());
         }

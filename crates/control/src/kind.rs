@@ -81,6 +81,11 @@ impl Kind {
         lists(self) || !Kind::ALL.into_iter().any(lists)
     }
 
+    /// Whether such a port can be the mirror of others: one that stands for others cannot.
+    pub fn can_mirror(self) -> bool {
+        matches!(self, Kind::VhostUser | Kind::Tap)
+    }
+
     /// Whether frames are copied by grants there.
     pub fn has_grants(self) -> bool {
         self.has_key("cache")

@@ -26,7 +26,9 @@ pub mod preflight;
 mod profile;
 mod reload;
 mod report;
-pub mod server;
+mod rules;
+
+mod server;
 pub mod socket_file;
 mod state;
 mod uplink;

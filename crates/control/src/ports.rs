@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use crate::api::{Counts, PortReport};
 use crate::backend::{self, Backend, BackendError};
 use crate::budgets::Budgets;
-use crate::config::{PortKind, PortSpec};
+use crate::config::{Known, PortKind, PortSettings, PortSpec, SecuritySpec};
 use crate::kind::Kind;
 use crate::natural;
 use crate::profile::Subject;
@@ -21,6 +21,7 @@ use crate::report;
 use crate::vif::Vif;
 
 mod changes;
+mod mirrors;
 mod reload;
 
 pub use changes::unknown_budget;
@@ -33,6 +34,7 @@ pub struct Ports {
     policy: PollingPolicy,
     ports: BTreeMap<String, Port>,
     budgets: Budgets,
+    security: SecuritySpec,
     /// Which names the configuration file has. Other ports and budgets were added by commands.
     of_file: FileNames,
     /// The counts of ports that are gone.
@@ -56,13 +58,25 @@ impl Ports {
     pub fn new(fabric: Arc<Fabric>, workers: usize, policy: PollingPolicy) -> Ports {
         let removed = report::no_counts();
         let (ports, budgets) = (BTreeMap::new(), Budgets::default());
-        let of_file = FileNames::default();
-        Ports { fabric, workers, policy, ports, budgets, of_file, removed }
+        let (of_file, security) = (FileNames::default(), SecuritySpec::default());
+        Ports { fabric, workers, policy, ports, budgets, security, of_file, removed }
     }
 
     /// The descriptions of all ports.
     pub fn specs(&self) -> impl Iterator<Item = &PortSpec> {
         self.ports.values().map(|port| &*port.spec)
+    }
+
+    /// The restrictions of a port with these settings, or of each of the ports that it stands for.
+    fn template(&self, settings: &PortSettings) -> RestrictionsTemplate {
+        let rules = self.security.rules(&settings.security_groups);
+        RestrictionsTemplate { rules, ..self.budgets.template(settings) }
+    }
+
+    /// Does `work` with the names that descriptions of ports can refer to.
+    pub fn with_known<T>(&self, work: impl FnOnce(Known<'_>) -> T) -> T {
+        let (budgets, groups) = (self.budgets.names(), self.security.names());
+        work(Known { budgets: Some(&budgets), security_groups: Some(&groups), ..Known::default() })
     }
 
     /// Adds a port.
@@ -86,7 +100,7 @@ impl Ports {
     }
 
     fn start(&self, spec: &PortSpec) -> Result<Box<dyn Backend>, BackendError> {
-        let restrictions = self.budgets.template(&spec.settings);
+        let restrictions = self.template(&spec.settings);
         let backend = backend::start(&self.fabric, spec, &restrictions, self.workers)?;
         let queues = spec.queue_pairs(self.workers);
         info!(port = %spec.name, kind = %spec.kind.kind(), queues, "added");
@@ -96,6 +110,7 @@ impl Ports {
     fn insert(&mut self, spec: PortSpec, backend: Result<Box<dyn Backend>, BackendError>) {
         let (name, spec) = (spec.name.clone(), Arc::new(spec));
         self.ports.insert(name, Port { spec, backend, stop_logged: false });
+        self.follow_mirrors();
     }
 
     /// Removes a port.
@@ -109,6 +124,7 @@ impl Ports {
             return Ok(());
         };
         self.end(backend);
+        self.follow_mirrors();
         if !matches!(port.spec.kind, PortKind::VhostUser { .. }) {
             // A vhost-user port logs it itself.
             info!(port = %name, "removed");
@@ -226,6 +242,7 @@ impl Ports {
     /// gone, so that they do not become many.
     pub fn maintain(&mut self) {
         self.without_removal(|_, _| ());
+        self.follow_mirrors();
         for (name, port) in &mut self.ports {
             let Ok(backend) = &port.backend else { continue };
             if let Some(reason) = backend.failure()
@@ -241,7 +258,7 @@ impl Ports {
     /// not locked, and passes the outcome to [`Ports::started`].
     pub fn not_in_service(&self) -> Vec<(Arc<PortSpec>, RestrictionsTemplate)> {
         let missing = self.ports.values().filter(|port| port.backend.is_err());
-        let restrictions = |port: &Port| self.budgets.template(&port.spec.settings);
+        let restrictions = |port: &Port| self.template(&port.spec.settings);
         missing.map(|port| (Arc::clone(&port.spec), restrictions(port))).collect()
     }
 
@@ -268,6 +285,7 @@ impl Ports {
         port.backend = backend;
         // A budget may have changed since it was started.
         self.restrict(|port| Arc::ptr_eq(&port.spec, spec));
+        self.follow_mirrors();
     }
 }
 

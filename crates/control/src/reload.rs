@@ -3,14 +3,18 @@
 //!
 //! Ports and budgets that the file had before belong to the file: they follow the file in
 //! everything, and are removed with their tables. Those that commands have added are left alone,
-//! unless the file has one of the same name now.
+//! unless the file has one of the same name now. Address groups and security groups are in the file
+//! only.
 
 mod disk;
+mod security;
 
 use std::collections::BTreeSet;
 
 use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
-use crate::config::{BudgetSpec, Config, DiskSpec, MetricsSpec, PortKind, PortSpec, XenDisksSpec};
+use crate::config::{
+    BudgetSpec, Config, DiskSpec, MetricsSpec, PortKind, PortSpec, SecuritySpec, XenDisksSpec,
+};
 
 pub use disk::{RunningDisk, fixed_xen_disks};
 
@@ -44,6 +48,8 @@ pub struct Running {
     pub disks: Vec<RunningDisk>,
     /// The disks of Xen guests, as they are described now.
     pub xen_disks: Option<XenDisksSpec>,
+    /// The address groups and security groups, as they are now.
+    pub security: SecuritySpec,
     /// The names that the file had when it was read last.
     pub of_file: FileNames,
     /// Vifs that name a budget by themselves: the vif, and the budget.
@@ -82,6 +88,7 @@ impl Running {
                 ));
             }
         }
+        conflicts.extend(security::conflicts(self, wanted));
         conflicts
     }
 
@@ -102,6 +109,9 @@ pub enum Change {
     SetBudget(BudgetSpec, Vec<String>),
     /// Remove the budget of this name.
     RemoveBudget(String),
+    /// Add, change in these keys, or remove an address group or a security group. All of them are
+    /// replaced at once.
+    Group(ReloadAction, ReloadSubject, String, Vec<String>),
     /// Add a port.
     AddPort(PortSpec),
     /// Change settings of a port in service, in these keys.
@@ -144,6 +154,7 @@ impl Change {
             Change::AddBudget(budget) => (Add, Budget, &budget.name, &[][..]),
             Change::SetBudget(budget, keys) => (Set, Budget, &budget.name, &keys[..]),
             Change::RemoveBudget(name) => (Remove, Budget, name, &[][..]),
+            Change::Group(action, subject, name, keys) => (*action, *subject, name, &keys[..]),
             Change::AddPort(port) => (Add, Port, &port.name, &[][..]),
             Change::SetPort(port, keys) => (Set, Port, &port.name, &keys[..]),
             Change::ReplacePort(port, keys) => (Replace, Port, &port.name, &keys[..]),
@@ -176,7 +187,9 @@ pub fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
         .filter(|port| find_port(&wanted.ports, &port.name).is_none())
         .map(|port| Change::RemovePort(port.name.clone()));
     let disks = disk::changes(running, wanted);
-    budgets.chain(gone_budgets).chain(ports).chain(gone_ports).chain(disks).collect()
+    let groups = security::changes(&running.security, &wanted.security);
+    let ports = ports.chain(gone_ports);
+    budgets.chain(gone_budgets).chain(groups).chain(ports).chain(disks).collect()
 }
 
 fn find_port<'a>(ports: &'a [PortSpec], name: &str) -> Option<&'a PortSpec> {
@@ -218,6 +231,7 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
         metrics,
         sandbox,
         budgets: _,
+        security: _,
         ports: _,
         disks: _,
         xen_disks: _,

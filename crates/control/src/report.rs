@@ -124,6 +124,9 @@ pub fn port(
         limits: limits(&spec.settings.limits),
         budget: spec.settings.budget.clone(),
         addresses: texts(&spec.settings.addresses),
+        security_groups: spec.settings.security_groups.clone(),
+        tracked_connections: id.and_then(|id| tracked_connections(context.fabric, id)),
+        mirror: spec.settings.mirror.clone(),
         cache: None,
         device_queue: spec.kind.device_queue().map(str::to_owned),
         features: condition.features.into_iter().map(str::to_owned).collect(),
@@ -134,6 +137,10 @@ pub fn port(
         waits: id.map(|id| waits(context.fabric, id)).unwrap_or_default(),
         queues,
     }
+}
+
+fn tracked_connections(fabric: &Fabric, id: PortId) -> Option<u64> {
+    fabric.filter(id).map(|filter| filter.connections() as u64)
 }
 
 fn total(queues: &[QueueReport]) -> Counts {
@@ -220,6 +227,9 @@ pub fn vif(
             Some(own) if !own.is_empty() => own,
             _ => host.addresses.clone(),
         },
+        security_groups: host.security_groups.clone(),
+        tracked_connections: vif.port.and_then(|id| tracked_connections(fabric, id)),
+        mirror: host.mirror.clone(),
         cache: vif.cache.map(cache),
         device_queue: vif.device_queue.as_ref().map(device_queue),
         features: vif.features.names().into_iter().map(str::to_owned).collect(),

@@ -10,9 +10,10 @@ use parking_lot::{Mutex, MutexGuard};
 use sandbox::LayerReport;
 use serde_json::{Map, Value as Json};
 use switch::Limits;
+use switch::filter::RuleSet;
 use tracing::info;
 
-use crate::api::{CaptureRequest, Reply, Request};
+use crate::api::{CaptureRequest, PacketQuery, Reply, Request};
 use crate::backend;
 use crate::capture::CaptureSession;
 use crate::config::{Config, DiskSpec, PortSpec, XenDisksSpec, sockets};
@@ -23,6 +24,7 @@ use crate::periodic::PeriodicTask;
 use crate::ports::{Ports, unknown, unknown_budget};
 use crate::profile::Profiler;
 use crate::report;
+use crate::rules;
 use crate::server::Handler;
 
 mod profiling;
@@ -201,8 +203,9 @@ impl DaemonState {
 
     fn add(&self, object: &Map<String, Json>) -> Result<Reply, String> {
         let mut ports = self.lock();
-        let (budgets, socket) = (ports.budget_names(), &self.config.socket);
-        let spec = PortSpec::from_request(object, ports.specs(), &budgets, socket);
+        let socket = &self.config.socket;
+        let spec =
+            ports.with_known(|known| PortSpec::from_request(object, ports.specs(), known, socket));
         let spec = spec.map_err(|errors| errors.to_string())?;
         if let Some(refusal) = confinement::refusal(&self.config, &self.layers, &spec) {
             return Err(refusal);
@@ -221,6 +224,26 @@ impl DaemonState {
     fn show_budget(&self, name: &str) -> Result<Reply, String> {
         let budget = self.lock().budgets().into_iter().find(|budget| budget.name == name);
         budget.map(|budget| Reply::Budget(Box::new(budget))).ok_or_else(|| unknown_budget(name))
+    }
+
+    /// The rules of a port in service; `None`: it has no filter.
+    fn rules(&self, name: &str) -> Result<Option<Arc<RuleSet>>, String> {
+        let ports = self.lock();
+        let found = ports.names().into_iter().find(|(_, other)| other == name);
+        match found {
+            Some((id, _)) => Ok(self.fabric.filter(id).map(|filter| filter.rules())),
+            None => ports.rules_of(name),
+        }
+    }
+
+    fn show_rules(&self, name: &str) -> Result<Reply, String> {
+        let rules = self.rules(name)?;
+        Ok(Reply::Rules(rules.map(|rules| rules::report(&rules)).unwrap_or_default()))
+    }
+
+    fn test_rules(&self, name: &str, packet: &PacketQuery) -> Result<Reply, String> {
+        let rules = self.rules(name)?;
+        rules::verdict(rules.as_deref(), packet).map(|verdict| Reply::Verdict(Box::new(verdict)))
     }
 
     fn stats(&self) -> Reply {
@@ -272,6 +295,8 @@ impl Handler for DaemonState {
                 self.disks.lock().set(&name, &set).map(|()| Reply::Done)
             }
             Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Reload),
+            Request::RulesShow { name } => self.show_rules(&name),
+            Request::RulesTest { name, packet } => self.test_rules(&name, &packet),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),
             Request::Profile { seconds } => {

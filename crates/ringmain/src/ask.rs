@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::time::Duration;
 
-use control::api::{self, Reply, Request};
+use control::api::{self, PacketQuery, Reply, Request};
 use control::client::Client;
 use control::config::{self, DiskSpec, PortSpec};
 use serde::Serialize;
 
-use crate::cli::{Budget, Disk, Json, Port, Profile, Reload, Stats};
+use crate::cli::{Budget, Disk, Json, Port, Profile, Reload, Rules, Stats};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::{json, limits, profile, reload, show, show_disk, watch};
+use crate::{json, limits, profile, reload, show, show_disk, show_rules, watch};
 
 /// Takes the reply that belongs to the request out of all replies that there could be.
 macro_rules! expect {
@@ -96,6 +96,23 @@ pub fn disk(control: &Path, command: Disk) -> Result<(), Failure> {
     };
     client.ask(&request)?;
     Ok(())
+}
+
+/// `ringmain rules ...`.
+pub fn rules(control: &Path, command: Rules) -> Result<(), Failure> {
+    let client = Client::new(control);
+    match command {
+        Rules::Show { name, json } => {
+            let rules = expect!(client.ask(&Request::RulesShow { name })?, Reply::Rules);
+            print_list(json, "rules", &rules, show_rules::rules)
+        }
+        Rules::Test { name, direction, protocol, source, destination, json } => {
+            let packet = PacketQuery { direction, protocol, source, destination };
+            let request = Request::RulesTest { name, packet };
+            let verdict = expect!(client.ask(&request)?, Reply::Verdict);
+            print_one(json, &*verdict, show_rules::verdict)
+        }
+    }
 }
 
 /// Prints a list, as text or as JSON under a name.

@@ -6,6 +6,7 @@ mod disk;
 mod flags;
 mod guest;
 mod port;
+mod rules;
 
 use std::path::PathBuf;
 
@@ -17,6 +18,7 @@ pub use capture::Capture;
 pub use disk::Disk;
 pub use guest::Guest;
 pub use port::Port;
+pub use rules::Rules;
 
 /// The environment's variable that gives the control socket.
 const CONTROL_VARIABLE: &str = "RINGMAIN_CONTROL";
@@ -76,6 +78,9 @@ pub enum Command {
     /// Add, change, remove and show disks of the running daemon
     #[command(subcommand)]
     Disk(Disk),
+    /// Show and test the rules of the security groups of ports
+    #[command(subcommand)]
+    Rules(Rules),
     /// Show the counters of the running daemon
     Stats(Stats),
     /// Show where the time of received frames goes

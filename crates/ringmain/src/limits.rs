@@ -40,6 +40,13 @@ pub fn port(port: &PortReport) -> Vec<(&'static str, String)> {
     if !port.addresses.is_empty() {
         all.push(("addresses", port.addresses.join(" ")));
     }
+    if !port.security_groups.is_empty() {
+        all.push(("groups", port.security_groups.join(" ")));
+    }
+    if let Some(connections) = port.tracked_connections {
+        all.push(("tracked", format!("{connections} connections")));
+    }
+    all.extend(port.mirror.clone().map(|mirror| ("mirror", mirror)));
     all
 }
 

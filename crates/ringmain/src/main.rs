@@ -20,6 +20,7 @@ mod reload;
 mod serve;
 mod show;
 mod show_disk;
+mod show_rules;
 mod table;
 mod units;
 mod wait;
@@ -57,6 +58,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Port(port) => ask::port(&socket, port),
         Command::Budget(budget) => ask::budget(&socket, budget),
         Command::Disk(disk) => ask::disk(&socket, disk),
+        Command::Rules(rules) => ask::rules(&socket, rules),
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
         Command::Capture(args) => capture::run(&socket, args),

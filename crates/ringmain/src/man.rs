@@ -40,7 +40,9 @@ mod tests {
         assert!(keys.len() > 20, "{keys:?}");
         for (table, key) in keys {
             let heading = match table.as_str() {
-                "port" | "budget" | "disk" => format!(".SS [[{table}]]\n"),
+                "port" | "budget" | "disk" | "address-group" | "security-group" => {
+                    format!(".SS [[{table}]]\n")
+                }
                 _ => format!(".SS [{table}]\n"),
             };
             let part = CONFIGURATION.split_once(&heading).map_or("", |(_, behind)| behind);

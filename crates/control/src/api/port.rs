@@ -100,6 +100,15 @@ pub struct PortReport {
     /// The addresses that its frames may claim; empty: any.
     #[serde(default)]
     pub addresses: Vec<String>,
+    /// The security groups whose rules allow its connections; empty: it may have any.
+    #[serde(default)]
+    pub security_groups: Vec<String>,
+    /// Connections that its filter knows; null: it has no filter.
+    #[serde(default)]
+    pub tracked_connections: Option<u64>,
+    /// The port that gets copies of its frames.
+    #[serde(default)]
+    pub mirror: Option<String>,
     /// The peer's pages that stay mapped, if any may.
     pub cache: Option<CacheReport>,
     /// The device whose receive queues guests can have; of a guest that asked for one, the queue

@@ -49,6 +49,10 @@ pub enum ReloadSubject {
     Port,
     /// A `[[budget]]`.
     Budget,
+    /// An `[[address-group]]`.
+    AddressGroup,
+    /// A `[[security-group]]`.
+    SecurityGroup,
     /// A `[[disk]]`.
     Disk,
 }
@@ -71,6 +75,8 @@ impl ReloadSubject {
         match self {
             ReloadSubject::Port => "port",
             ReloadSubject::Budget => "budget",
+            ReloadSubject::AddressGroup => "address_group",
+            ReloadSubject::SecurityGroup => "security_group",
             ReloadSubject::Disk => "disk",
         }
     }

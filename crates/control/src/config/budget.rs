@@ -8,7 +8,7 @@ use super::changed_keys::changed_keys;
 use super::error::ConfigErrors;
 use super::port_table::Name;
 use super::rates::RateLimits;
-use super::setting_keys::{apply, budget_keys};
+use super::setting_keys::{Known, apply, budget_keys};
 use super::source::{Problems, Source, VALUE};
 use super::value::{FromText, Table, Text};
 
@@ -64,7 +64,7 @@ pub(super) fn read(
         Some(_) => {}
     }
     let mut limits = RateLimits::default();
-    apply(&budget_keys(), (&mut table, path), &mut limits, None, problems);
+    apply(&budget_keys(), (&mut table, path), &mut limits, Known::default(), problems);
     let Text(Name(name)) = name.map(Spanned::into_inner)?;
     Some(BudgetSpec { name, limits })
 }

@@ -11,7 +11,9 @@ use super::key_table::KeyTable;
 use super::port_reader::misplaced;
 use super::port_settings::PortSettings;
 use super::rates::RateLimits;
-use super::setting_keys::{Key, Settings, apply, budget_keys, disk_keys, port_keys, take_cleared};
+use super::setting_keys::{
+    Key, Known, Settings, apply, budget_keys, disk_keys, port_keys, take_cleared,
+};
 use super::source::Source;
 use super::value::{Table, TableName};
 use crate::kind::Kind;
@@ -46,8 +48,8 @@ pub fn disk_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors>
 
 impl PortSettings {
     /// These settings with the changes of a `port.set` request: the keys and values of a `[[port]]`
-    /// table, in snake case; null: no longer set. `kind` is the port's, and `budgets` are those that
-    /// there are.
+    /// table, in snake case; null: no longer set. `kind` is the port's, and `known` are the
+    /// names of what there is.
     ///
     /// # Errors
     /// All that is wrong with it. Then nothing is to be changed.
@@ -55,10 +57,10 @@ impl PortSettings {
         &self,
         kind: Kind,
         object: &Map<String, Json>,
-        budgets: &[String],
+        known: Known<'_>,
     ) -> Result<PortSettings, ConfigErrors> {
         refuse_misplaced(&port_keys(), object, |key| misplaced(key, kind))?;
-        changed(&port_keys(), self, object, Some(budgets))
+        changed(&port_keys(), self, object, known)
     }
 }
 
@@ -68,7 +70,7 @@ impl RateLimits {
     /// # Errors
     /// All that is wrong with it. Then nothing is to be changed.
     pub fn changed(&self, object: &Map<String, Json>) -> Result<RateLimits, ConfigErrors> {
-        changed(&budget_keys(), self, object, None)
+        changed(&budget_keys(), self, object, Known::default())
     }
 }
 
@@ -83,7 +85,7 @@ impl DiskSettings {
         object: &Map<String, Json>,
     ) -> Result<DiskSettings, ConfigErrors> {
         refuse_misplaced(&disk_keys(), object, |key| kind.misplaced(key).map(str::to_owned))?;
-        changed(&disk_keys(), self, object, None)
+        changed(&disk_keys(), self, object, Known::default())
     }
 }
 
@@ -104,7 +106,7 @@ fn changed<T, S: Settings>(
     keys: &[Key<T, S>],
     current: &S,
     object: &Map<String, Json>,
-    budgets: Option<&[String]>,
+    known: Known<'_>,
 ) -> Result<S, ConfigErrors>
 where
     T: DeserializeOwned + Default + TableName + KeyTable,
@@ -119,7 +121,7 @@ where
     for key in fixed {
         problems.add("", &key, &(0..0), fixed_problem(S::NOUN));
     }
-    apply(keys, (&mut table, ""), &mut settings, budgets, &mut problems);
+    apply(keys, (&mut table, ""), &mut settings, known, &mut problems);
     problems.finish(Some(settings))
 }
 
@@ -152,7 +154,7 @@ where
             .ok_or_else(|| wrong(&format!("give a key and a value, like {}", S::EXAMPLE)))?;
         let value = match value {
             NONE => Json::Null,
-            list if key == "addresses" => list.split(',').collect(),
+            list if matches!(key, "addresses" | "security-groups") => list.split(',').collect(),
             text => text.into(),
         };
         if object.insert(key.replace('_', "-"), value).is_some() {

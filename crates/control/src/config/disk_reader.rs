@@ -13,7 +13,7 @@ use super::disk_table::{DiskTable, ImageFolder, SectorSize};
 use super::error::ConfigErrors;
 use super::key_table::KeyTable;
 use super::port_table::{Name, Socket};
-use super::setting_keys::{apply, disk_keys};
+use super::setting_keys::{Known, apply, disk_keys};
 use super::source::{Place, Problems, Source, VALUE};
 use super::value::{FromText, Limits, Table, Text};
 use super::xen_disks::XenDisksSpec;
@@ -84,7 +84,7 @@ impl Reader<'_, '_> {
     ) -> Option<DiskSpec> {
         let mut settings = DiskSettings::default();
         let path = self.place.path;
-        apply(&disk_keys(), (&mut table, path), &mut settings, None, self.problems);
+        apply(&disk_keys(), (&mut table, path), &mut settings, Known::default(), self.problems);
         if let Some(images) = &table.images {
             let problem = "a disk of kind \"vhost-user\" has one image; give image instead";
             self.add("images", &images.span(), problem);
@@ -155,7 +155,7 @@ impl Reader<'_, '_> {
         }
         let mut settings = DiskSettings::default();
         let path = self.place.path;
-        apply(&disk_keys(), (&mut table, path), &mut settings, None, self.problems);
+        apply(&disk_keys(), (&mut table, path), &mut settings, Known::default(), self.problems);
         let Some(images) = table.images else {
             self.problems.add_missing(
                 self.place.path,

@@ -21,7 +21,7 @@ use super::port_settings::PortSettings;
 use super::port_table::{
     CopySide, Grants, Interface, MacLock, Mtu, Name, PortTable, Socket, Trunk,
 };
-use super::setting_keys::{apply, port_keys};
+use super::setting_keys::{Known, apply, port_keys};
 use super::source::{Place, Problems, VALUE};
 use super::value::{FromText, Limits, List, Number, Text};
 use crate::kind::Kind;
@@ -35,8 +35,8 @@ pub(super) struct Neighbours<'a> {
     pub control: &'a Path,
     /// Other ports, each with what errors call it.
     pub ports: Vec<(&'a PortSpec, String)>,
-    /// The names of the budgets; `None`: not known here.
-    pub budgets: Option<&'a [String]>,
+    /// The names that the port can refer to.
+    pub known: Known<'a>,
 }
 
 impl Neighbours<'_> {
@@ -84,7 +84,7 @@ impl Reader<'_, '_> {
         }
         let vlan = self.vlan(number(table.vlan.take()), table.trunk.take());
         let options = self.options(&mut table);
-        let settings = self.settings(&mut table);
+        let settings = self.settings(&mut table, name.as_deref());
         let permissions = self.permissions(&mut table);
         let kind = kind?;
         let (mac, own_mac) = self.mac(table.mac.take(), *kind.get_ref(), &vlan);
@@ -275,7 +275,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Who may use the socket. A client finds the socket as its front-end has made it.
+    /// The users that may use the socket. A client finds the socket as its front-end has made it.
     fn permissions(&mut self, table: &mut PortTable) -> Permissions {
         let is_client = table.mode.as_ref().is_some_and(|mode| mode.get_ref().0 == Mode::Client);
         if is_client {
@@ -294,10 +294,21 @@ impl Reader<'_, '_> {
     }
 
     /// The settings that can change in service.
-    fn settings(&mut self, table: &mut PortTable) -> PortSettings {
+    fn settings(&mut self, table: &mut PortTable, name: Option<&str>) -> PortSettings {
+        if let (Some(_), Some(groups)) = (&table.device_queue, &table.security_groups) {
+            let problem =
+                "frames of a device queue bypass filters; leave out device-queue, or this";
+            self.add("security-groups", &groups.span(), problem);
+        }
         let mut settings = PortSettings::default();
         let (keys, place) = (port_keys(), (table, self.place.path));
-        apply(&keys, place, &mut settings, self.neighbours.budgets, self.problems);
+        let known = self.neighbours.known;
+        let others = |all: &[String]| -> Vec<String> {
+            all.iter().filter(|other| Some(other.as_str()) != name).cloned().collect()
+        };
+        let mirrors = known.mirrors.map(others);
+        let known = Known { mirrors: mirrors.as_deref(), ..known };
+        apply(&keys, place, &mut settings, known, self.problems);
         settings
     }
 

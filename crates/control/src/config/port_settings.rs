@@ -14,6 +14,10 @@ pub struct PortSettings {
     pub budget: Option<String>,
     /// The addresses that its frames may claim; empty: any.
     pub addresses: Vec<Prefix>,
+    /// The security groups whose rules allow its connections; empty: it may have any.
+    pub security_groups: Vec<String>,
+    /// The port that gets copies of its frames.
+    pub mirror: Option<String>,
     /// How much of its peer's memory may be allocated here.
     pub memory: MemorySize,
 }

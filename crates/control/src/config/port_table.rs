@@ -58,7 +58,18 @@ key_table! {
         "rx-frames-burst" rx_frames_burst: Amount<Frames>,
         "budget" budget: Text<Name>,
         "memory" memory: Text<MemorySize>,
+        "mirror" mirror: Text<Name>,
         "addresses" addresses: List<Text<Prefix>>,
+        "security-groups" security_groups: List<Text<Name>>,
+    }
+}
+
+impl PortTable {
+    /// The name of the port, if it can be a mirror.
+    pub(super) fn can_mirror(&self) -> Option<String> {
+        let Text(kind) = self.kind.as_ref()?.get_ref();
+        let Text(Name(name)) = self.name.as_ref()?.get_ref();
+        kind.can_mirror().then(|| name.clone())
     }
 }
 

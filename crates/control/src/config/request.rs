@@ -11,7 +11,7 @@ use super::options::options;
 use super::port::{Mode, PortSpec};
 use super::port_reader::{self, Neighbours};
 use super::port_table::PortTable;
-use super::setting_keys::port_settings;
+use super::setting_keys::{Known, port_settings};
 use super::source::{Place, Source};
 use super::value::Table;
 
@@ -24,7 +24,7 @@ impl PortSpec {
     pub fn from_flags(flags: &Map<String, Json>) -> Result<PortSpec, ConfigErrors> {
         read(
             &Source::flags(flags),
-            &Neighbours { control: Path::new(""), ports: Vec::new(), budgets: None },
+            &Neighbours { control: Path::new(""), ports: Vec::new(), known: Known::default() },
         )
     }
 
@@ -37,11 +37,14 @@ impl PortSpec {
     pub fn from_request<'a>(
         object: &Map<String, Json>,
         there: impl Iterator<Item = &'a PortSpec>,
-        budgets: &[String],
+        known: Known<'_>,
         control: &Path,
     ) -> Result<PortSpec, ConfigErrors> {
-        let ports = there.map(|port| (port, format!("port {:?}", port.name))).collect();
-        read(&Source::request(object), &Neighbours { control, ports, budgets: Some(budgets) })
+        let ports: Vec<_> = there.map(|port| (port, format!("port {:?}", port.name))).collect();
+        let can_mirror = ports.iter().filter(|(port, _)| port.kind.kind().can_mirror());
+        let mirrors: Vec<String> = can_mirror.map(|(port, _)| port.name.clone()).collect();
+        let known = Known { mirrors: Some(&mirrors), ..known };
+        read(&Source::request(object), &Neighbours { control, ports, known })
     }
 
     /// The keys that `other` has with another value, or only one of both has, in snake case.

@@ -65,7 +65,9 @@ pub(super) fn port_keys() -> Vec<Key<PortTable, PortSettings>> {
     let mut keys: Vec<Key<PortTable, PortSettings>> = rate_keys!(limits.);
     keys.push(key!("budget", budget, [budget], name, text));
     keys.push(key!("addresses", addresses, [addresses], list, texts));
+    keys.push(key!("security-groups", security_groups, [security_groups], names, texts));
     keys.push(key!("memory", memory, [memory], size, unusual));
+    keys.push(key!("mirror", mirror, [mirror], name, text));
     keys
 }
 
@@ -107,6 +109,10 @@ fn list<T>(List(items): List<Text<T>>) -> Vec<T> {
     items.into_iter().map(|item| item.into_inner().0).collect()
 }
 
+fn names(names: List<Text<Name>>) -> Vec<String> {
+    list(names).into_iter().map(|Name(name)| name).collect()
+}
+
 fn size(Text(size): Text<MemorySize>) -> MemorySize {
     size
 }
@@ -138,8 +144,40 @@ pub(super) trait Settings: Clone {
     /// Leaves out bursts without a rate: the rate was removed.
     fn drop_bursts(&mut self);
 
-    /// Values that do not go together. `budgets` are those that there are, where that is known.
-    fn conflicts(&self, budgets: Option<&[String]>) -> Vec<Conflict>;
+    /// Values that do not go together, or name what is not there.
+    fn conflicts(&self, known: Known<'_>) -> Vec<Conflict>;
+}
+
+/// Most security groups of a port.
+const MAX_GROUPS: usize = 16;
+
+/// What settings can name; `None`: not known here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Known<'a> {
+    /// The budgets.
+    pub budgets: Option<&'a [String]>,
+    /// The security groups.
+    pub security_groups: Option<&'a [String]>,
+    /// The ports that can be mirrors.
+    pub mirrors: Option<&'a [String]>,
+}
+
+/// A conflict if `name` is none of those that are known.
+fn unknown(
+    key: &'static str,
+    what: &str,
+    name: Option<&String>,
+    known: Option<&[String]>,
+) -> Option<Conflict> {
+    let (name, known) = (name?, known?);
+    if known.contains(name) {
+        return None;
+    }
+    let known = match known {
+        [] => "there are none".to_owned(),
+        known => format!("known here: {}", known.join(", ")),
+    };
+    Some(Conflict { key, because: "", problem: format!("{name:?} is not {what}; {known}") })
 }
 
 impl Settings for RateLimits {
@@ -150,7 +188,7 @@ impl Settings for RateLimits {
         RateLimits::drop_bursts(self);
     }
 
-    fn conflicts(&self, _: Option<&[String]>) -> Vec<Conflict> {
+    fn conflicts(&self, _: Known<'_>) -> Vec<Conflict> {
         RateLimits::conflicts(self)
     }
 }
@@ -163,7 +201,7 @@ impl Settings for DiskSettings {
         self.limits.drop_bursts();
     }
 
-    fn conflicts(&self, _: Option<&[String]>) -> Vec<Conflict> {
+    fn conflicts(&self, _: Known<'_>) -> Vec<Conflict> {
         self.limits.conflicts()
     }
 }
@@ -176,17 +214,18 @@ impl Settings for PortSettings {
         self.limits.drop_bursts();
     }
 
-    fn conflicts(&self, budgets: Option<&[String]>) -> Vec<Conflict> {
+    fn conflicts(&self, known: Known<'_>) -> Vec<Conflict> {
         let mut conflicts = self.limits.conflicts();
-        if let (Some(budget), Some(budgets)) = (&self.budget, budgets)
-            && !budgets.contains(budget)
-        {
-            let known = match budgets {
-                [] => "there are none".to_owned(),
-                budgets => format!("known here: {}", budgets.join(", ")),
-            };
-            let problem = format!("{budget:?} is not a budget; {known}");
-            conflicts.push(Conflict { key: "budget", because: "", problem });
+        conflicts.extend(unknown("budget", "a budget", self.budget.as_ref(), known.budgets));
+        for group in &self.security_groups {
+            let (what, known) = ("a security group", known.security_groups);
+            conflicts.extend(unknown("security-groups", what, Some(group), known));
+        }
+        let mirror = "another port of kind \"vhost-user\" or \"tap\"";
+        conflicts.extend(unknown("mirror", mirror, self.mirror.as_ref(), known.mirrors));
+        if self.security_groups.len() > MAX_GROUPS {
+            let problem = format!("the list is too long; give at most {MAX_GROUPS} groups");
+            conflicts.push(Conflict { key: "security-groups", because: "", problem });
         }
         if self.addresses.len() > MAX_PREFIXES {
             let problem = format!("the list is too long; give at most {MAX_PREFIXES} entries");
@@ -202,12 +241,12 @@ pub(super) fn apply<T: KeyTable, S: Settings>(
     keys: &[Key<T, S>],
     (table, path): (&mut T, &str),
     settings: &mut S,
-    budgets: Option<&[String]>,
+    known: Known<'_>,
     problems: &mut Problems<'_>,
 ) {
     let given = table.given();
     keys.iter().for_each(|key| (key.take)(table, settings));
-    for Conflict { key, because, problem } in settings.conflicts(budgets) {
+    for Conflict { key, because, problem } in settings.conflicts(known) {
         let span = given.iter().find(|(name, _)| *name == key).map(|(_, span)| span.clone());
         if !problems.concern(path, because) {
             problems.add(path, key, &span.unwrap_or_default(), problem);

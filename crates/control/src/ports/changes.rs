@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value as Json};
+use switch::filter::RuleSet;
 use tracing::info;
 
 use super::{Port, Ports, unknown};
 use crate::api::BudgetReport;
-use crate::config::{BudgetSpec, PortKind, PortSpec};
+use crate::config::{BudgetSpec, Known, PortKind, PortSpec, SecuritySpec};
 use crate::kind::Kind;
 use crate::report;
 
@@ -18,14 +19,23 @@ impl Ports {
     /// Lines for people, when there is no such port, or something is wrong with a value. Then
     /// nothing has changed.
     pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Result<(), String> {
-        let budgets = self.budgets.names();
-        let Some(port) = self.ports.get_mut(name) else { return Err(self.not_changeable(name)) };
-        let settings = port.spec.settings.changed(port.spec.kind.kind(), object, &budgets);
-        let settings = settings.map_err(|errors| errors.to_string())?;
+        let mirrors = self.possible_mirrors(name);
+        let Some(port) = self.ports.get(name) else { return Err(self.not_changeable(name)) };
+        let PortSpec { settings, kind, .. } = &*port.spec;
+        let changed = self.with_known(|known| {
+            let known = Known { mirrors: Some(&mirrors), ..known };
+            settings.changed(kind.kind(), object, known)
+        });
+        let settings = changed.map_err(|errors| errors.to_string())?;
+        if !settings.security_groups.is_empty() && kind.device_queue().is_some() {
+            return Err("security_groups: frames of a device queue bypass filters".to_owned());
+        }
+        let Some(port) = self.ports.get_mut(name) else { return Err(unknown(name)) };
         if settings != port.spec.settings {
             port.spec = Arc::new(PortSpec { settings, ..PortSpec::clone(&port.spec) });
             info!(port = %name, "changed");
             self.restrict(|port| port.spec.name == name);
+            self.follow_mirrors();
         }
         Ok(())
     }
@@ -48,9 +58,24 @@ impl Ports {
     /// Restricts these ports as their settings and the budgets are now, and their use of memory.
     pub(super) fn restrict(&self, concerned: impl Fn(&Port) -> bool) {
         for (_, port, backend) in self.in_service().filter(|(_, port, _)| concerned(port)) {
-            backend.restrict(&self.fabric, &self.budgets.template(&port.spec.settings));
+            backend.restrict(&self.fabric, &self.template(&port.spec.settings));
             backend.limit_memory(port.spec.settings.memory);
         }
+    }
+
+    /// The groups of the configuration, at the start.
+    pub fn set_security(&mut self, security: SecuritySpec) {
+        self.security = security;
+    }
+
+    /// The rules of a port that is not in service, or that stands for others; `None`: it is in no
+    /// security group.
+    ///
+    /// # Errors
+    /// A line for people, when there is no such port.
+    pub fn rules_of(&self, name: &str) -> Result<Option<Arc<RuleSet>>, String> {
+        let port = self.ports.get(name).ok_or_else(|| unknown(name))?;
+        Ok(self.security.rules(&port.spec.settings.security_groups))
     }
 
     /// Adds a budget of the configuration.
@@ -118,11 +143,6 @@ impl Ports {
             name,
         };
         self.budgets.names().into_iter().map(report).collect()
-    }
-
-    /// The names of the budgets.
-    pub fn budget_names(&self) -> Vec<String> {
-        self.budgets.names()
     }
 
     /// The ports that share a budget: those of the configuration, and vifs that name it.

@@ -1,10 +1,10 @@
-//! A reload of the configuration: changes of several ports and budgets at once.
+//! A reload of the configuration: changes of several ports, budgets and groups at once.
 
 use std::sync::Arc;
 
 use super::Ports;
 use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
-use crate::config::{BudgetSpec, PortKind, PortSpec};
+use crate::config::{BudgetSpec, PortKind, PortSpec, SecuritySpec};
 use crate::reload::{Change, FileNames, Running};
 
 impl Ports {
@@ -28,6 +28,7 @@ impl Ports {
             budgets: self.budgets.names().into_iter().filter_map(budget).collect(),
             disks: Vec::new(),
             xen_disks: None,
+            security: self.security.clone(),
             of_file: self.of_file.clone(),
             vif_budgets: vif_budgets.collect(),
         }
@@ -35,7 +36,7 @@ impl Ports {
 
     /// Makes these changes. Ports that cannot be put into service are tried again, as at the start.
     /// A socket or device of a port that is removed can be used by one that is added.
-    pub fn reload(&mut self, changes: &[Change]) -> Vec<ReloadChange> {
+    pub fn reload(&mut self, changes: &[Change], security: &SecuritySpec) -> Vec<ReloadChange> {
         for change in changes {
             match change {
                 Change::RemovePort(name) => self.remove_of_file(name),
@@ -43,6 +44,8 @@ impl Ports {
                 _ => {}
             }
         }
+        let regrouped = self.security != *security;
+        self.security.clone_from(security);
         self.reload_budgets(changes);
         for change in changes {
             match change {
@@ -52,6 +55,9 @@ impl Ports {
                 }
                 _ => {}
             }
+        }
+        if regrouped {
+            self.restrict(|port| !port.spec.settings.security_groups.is_empty());
         }
         changes.iter().map(|change| self.done(change)).collect()
     }
@@ -67,6 +73,7 @@ impl Ports {
             port.spec = Arc::new(spec.clone());
             tracing::info!(port = %spec.name, "changed");
             self.restrict(|port| port.spec.name == spec.name);
+            self.follow_mirrors();
         }
     }
 

@@ -4,6 +4,7 @@ use network::fabric::Workers;
 use serde_json::json;
 
 use super::*;
+use crate::config::Known;
 
 /// Ports of a fabric with one worker.
 fn ports() -> Ports {
@@ -14,8 +15,13 @@ fn ports() -> Ports {
 /// A vhost-user port that listens at `socket`.
 fn spec(socket: &Path) -> PortSpec {
     let object = json!({ "name": "a", "kind": "vhost-user", "socket": socket });
-    PortSpec::from_request(object.as_object().unwrap(), [].into_iter(), &[], Path::new("/control"))
-        .unwrap()
+    PortSpec::from_request(
+        object.as_object().unwrap(),
+        [].into_iter(),
+        Known::default(),
+        Path::new("/control"),
+    )
+    .unwrap()
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn running(file: &Config, added: &Config) -> Running {
         budgets: file.budgets.iter().chain(&added.budgets).cloned().collect(),
         disks: file.disks.iter().chain(&added.disks).map(in_service).collect(),
         xen_disks: file.xen_disks.clone(),
+        security: file.security.clone(),
         of_file: FileNames::of(file),
         vif_budgets: Vec::new(),
     }
@@ -218,4 +219,36 @@ fn disks_of_xen_guests_change_in_their_limits_only() {
         assert_eq!(fixed(other, &old), Some("vbds".to_owned()));
     }
     assert_eq!(fixed("", ""), None);
+}
+
+#[test]
+fn groups_are_compared_with_those_that_run() {
+    let groups = |addresses: &str, rules: &str| {
+        format!(
+            "[[address-group]]\nname = \"admins\"\naddresses = [{addresses:?}]\n\
+             [[security-group]]\nname = \"web\"\nrules = [{rules:?}]\n"
+        )
+    };
+    let member = port("a", "security-groups = [\"web\"]");
+    let old = groups("10.0.0.1", "in tcp 80") + &member;
+    assert!(between(&old, &old).is_empty());
+    assert_eq!(
+        between(&old, &(groups("10.0.0.2", "in tcp 80") + &member)),
+        ["set address_group admins: addresses"]
+    );
+    assert_eq!(
+        between(&old, &(groups("10.0.0.1", "in tcp 81") + &member)),
+        ["set security_group web: rules"]
+    );
+    assert_eq!(
+        between(&old, &port("a", "")),
+        ["remove address_group admins", "remove security_group web", "set port a: security_groups"]
+    );
+    // A port that a command has added still needs the group.
+    let added =
+        config(&(groups("10.0.0.1", "in tcp 80") + &port("b", "security-groups = [\"web\"]")));
+    let running = running(&config(&old), &Config { budgets: Vec::new(), ..added });
+    let conflicts = running.conflicts(&config(&port("a", "")));
+    assert_eq!(conflicts.len(), 1);
+    assert!(conflicts[0].contains("\"web\" is not there any more, and port \"b\" is in it"));
 }

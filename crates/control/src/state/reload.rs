@@ -28,7 +28,7 @@ impl DaemonState {
             let changes = changes.iter().map(Change::report).collect();
             return Ok(ReloadReport { applied: false, changes });
         }
-        let mut reports = ports.reload(&changes);
+        let mut reports = ports.reload(&changes, &wanted.security);
         ports.set_of_file(FileNames::of(&wanted));
         let gone = disks.remove_gone(&changes);
         drop((disks, ports));

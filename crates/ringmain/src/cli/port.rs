@@ -16,12 +16,13 @@ pub enum Port {
         /// Name of the port
         name: String,
     },
-    /// Change limits and addresses of a port in service, without disturbing the others
+    /// Change limits, addresses and mirror of a port in service, without disturbing the others
     Set {
         /// Name of the port
         name: String,
         /// Keys of the configuration and new values, like tx-rate=100Mbit budget=none: tx-rate,
-        /// tx-burst, tx-frames, tx-frames-burst, the same with rx, budget, addresses, memory
+        /// tx-burst, tx-frames, tx-frames-burst, the same with rx, budget, addresses,
+        /// security-groups, memory, mirror
         #[arg(required = true, value_name = "KEY=VALUE")]
         changes: Vec<String>,
     },
@@ -144,10 +145,17 @@ pub struct Add {
     /// The IP addresses and networks that the port's frames may claim [default: any]
     #[arg(long, value_name = "ADDRESS,...", value_delimiter = ',')]
     pub addresses: Vec<String>,
-    /// vhost-user: most memory of the guest that the daemon may be made to allocate, like 512MiB
+    /// The security groups whose rules allow the port's connections [default: all connections]
+    #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
+    pub security_groups: Vec<String>,
+    /// vhost-user: most memory of the guest that the daemon may have to allocate, like 512MiB
     /// [default: 16GiB]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
+    /// The port, of kind vhost-user or tap, that gets a copy of each frame that the port sends and
+    /// receives, and nothing else
+    #[arg(long, value_name = "PORT")]
+    pub mirror: Option<String>,
 }
 
 impl Add {
@@ -158,6 +166,7 @@ impl Add {
         let trunk = (!self.trunk.is_empty())
             .then(|| self.trunk.into_iter().map(number).collect::<Vec<Value>>());
         let addresses = (!self.addresses.is_empty()).then(|| Value::from(self.addresses));
+        let groups = (!self.security_groups.is_empty()).then(|| Value::from(self.security_groups));
         given([
             ("name", Some(self.name.into())),
             ("kind", Some(kind.into())),
@@ -190,7 +199,9 @@ impl Add {
             ("rx-frames-burst", self.rx_frames_burst.map(Value::from)),
             ("budget", self.budget.map(Value::from)),
             ("addresses", addresses),
+            ("security-groups", groups),
             ("memory", self.memory.map(Value::from)),
+            ("mirror", self.mirror.map(Value::from)),
         ])
     }
 }

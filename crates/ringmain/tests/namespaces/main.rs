@@ -5,6 +5,7 @@
 
 mod capture;
 mod dashboard;
+mod mirror;
 mod parts;
 mod restrictions;
 mod streams;

@@ -4,6 +4,7 @@ use network::token_bucket::{Rate, Unit};
 use serde_json::{Map, Value as Json, json};
 
 use super::{guest, parse, refused};
+use crate::config::Known;
 use crate::config::{
     BitRate, BudgetSpec, BurstBytes, DirectionLimits, Frames, PortSettings, PortSpec, RateLimits,
     budget_changes, port_changes,
@@ -36,13 +37,13 @@ fn object(json: Json) -> Map<String, Json> {
 fn only_ports_of_front_ends_have_a_limit_of_memory() {
     let memory = object(json!({ "memory": "64MiB" }));
     let settings = PortSettings::default();
-    let changed = settings.changed(Kind::VhostUser, &memory, &[]).unwrap();
+    let changed = settings.changed(Kind::VhostUser, &memory, Known::default()).unwrap();
     assert_eq!(changed.memory.0, 64 << 20);
     for kind in [Kind::Tap, Kind::Xen, Kind::Embedded] {
-        let error = settings.changed(kind, &memory, &[]).unwrap_err().to_string();
+        let error = settings.changed(kind, &memory, Known::default()).unwrap_err().to_string();
         assert_eq!(error, "memory: only a port of kind \"vhost-user\" has one");
         let rate = object(json!({ "tx_rate": "1Mbit" }));
-        settings.changed(kind, &rate, &[]).unwrap();
+        settings.changed(kind, &rate, Known::default()).unwrap();
     }
 }
 
@@ -67,7 +68,7 @@ fn limits_budgets_and_addresses_are_keys_of_the_file() {
     let again = PortSpec::from_request(
         &port.to_request(),
         std::iter::empty(),
-        &["web".to_owned()],
+        Known { budgets: Some(&["web".to_owned()]), ..Known::default() },
         "/c".as_ref(),
     );
     assert_eq!(again, Ok(port));
@@ -167,7 +168,15 @@ fn set(words: &[&str]) -> Result<PortSettings, String> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let object = port_changes(&words).map_err(|errors| errors.to_string())?;
     present
-        .changed(Kind::VhostUser, &object, &["web".to_owned()])
+        .changed(
+            Kind::VhostUser,
+            &object,
+            Known {
+                budgets: Some(&["web".to_owned()]),
+                mirrors: Some(&["tap".to_owned()]),
+                ..Known::default()
+            },
+        )
         .map_err(|errors| errors.to_string())
 }
 
@@ -186,7 +195,7 @@ fn a_change_leaves_what_it_does_not_name() {
 
 #[test]
 fn changes_that_make_no_sense_are_refused() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (
             &["tx-rate"],
             r#""tx-rate": give a key and a value, like tx-rate=100Mbit or tx-rate=none"#,
@@ -203,6 +212,10 @@ fn changes_that_make_no_sense_are_refused() {
         (&["rx-burst=64KiB"], "rx_burst: a burst is of a rate; give rx-rate, too"),
         (&["budget=db"], r#"budget: "db" is not a budget; known here: web"#),
         (
+            &["mirror=a"],
+            r#"mirror: "a" is not another port of kind "vhost-user" or "tap"; known here: tap"#,
+        ),
+        (
             &["addresses=10.0.0.1,10.0.0.5/24"],
             r#"addresses: "10.0.0.5/24" may be the address or the network; write "10.0.0.5" or "10.0.0.0/24""#,
         ),
@@ -215,15 +228,20 @@ fn changes_that_make_no_sense_are_refused() {
 #[test]
 fn requests_name_keys_in_snake_case() {
     let present = PortSettings::default();
-    let refuse =
-        |json| present.changed(Kind::VhostUser, &object(json), &[]).unwrap_err().to_string();
+    let refuse = |json| {
+        present.changed(Kind::VhostUser, &object(json), Known::default()).unwrap_err().to_string()
+    };
     assert_eq!(
         refuse(json!({ "tx_rate": 5 })),
         r#"tx_rate: 5 has no unit; write "5bit", or "5Mbit""#
     );
     assert!(refuse(json!({ "socket_mode": "600" })).starts_with("socket_mode: this cannot change"));
     let after = present
-        .changed(Kind::VhostUser, &object(json!({ "tx_frames": 7, "rx_rate": null })), &[])
+        .changed(
+            Kind::VhostUser,
+            &object(json!({ "tx_frames": 7, "rx_rate": null })),
+            Known::default(),
+        )
         .unwrap();
     assert_eq!(after.limits.tx.frames, Some(Frames(7)));
 }

@@ -25,7 +25,7 @@ pub fn mix(address: &str) {
 
 impl Site {
     /// A capture that runs, with what it says on standard error.
-    fn capture(&self, args: &[&str], stdout: Stdio) -> Capture {
+    pub fn capture(&self, args: &[&str], stdout: Stdio) -> Capture {
         let mut command = self.ringmain();
         command.arg("--control").arg(self.path("control.sock")).arg("capture").args(args);
         let before = self.captures();
@@ -43,20 +43,20 @@ impl Site {
 }
 
 /// A `ringmain capture` that runs.
-struct Capture(ChildGuard);
+pub struct Capture(ChildGuard);
 
 impl Capture {
     fn child(&mut self) -> &mut Child {
         &mut self.0.0
     }
 
-    fn interrupt(&mut self) {
+    pub fn interrupt(&mut self) {
         let id = Pid::from_child(self.child());
         kill_process(id, Signal::INT).unwrap();
     }
 
     /// Waits until it ends by itself. Returns the numbers of its last line: captured, lost.
-    fn end(mut self) -> [u64; 2] {
+    pub fn end(mut self) -> [u64; 2] {
         let mut said = String::new();
         self.child().stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(self.child().wait().unwrap().success(), "{said}");
@@ -69,7 +69,7 @@ impl Capture {
     }
 }
 
-fn run(program: &str, args: &[&str]) -> String {
+pub fn run(program: &str, args: &[&str]) -> String {
     let Output { status, stdout, stderr } = Command::new(program)
         .args(args)
         .output()
@@ -78,7 +78,7 @@ fn run(program: &str, args: &[&str]) -> String {
     String::from_utf8(stdout).unwrap()
 }
 
-fn tshark(file: &str, args: &[&str]) -> String {
+pub fn tshark(file: &str, args: &[&str]) -> String {
     run("tshark", &[&["-n", "-r", file], args].concat())
 }
 

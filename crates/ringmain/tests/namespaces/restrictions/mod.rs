@@ -1,6 +1,8 @@
 //! Guests that speak for others, and guests that are limited: network namespaces behind TAP ports,
 //! whose kernels send what they are made to. Needs root.
 
+mod groups;
+
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -74,7 +76,7 @@ struct Scene {
     /// Behind the port "vm", as 10.9.0.2 and 2001:db8::2.
     vm: Guest,
     /// Behind the port "peer", as 10.9.0.1 and 2001:db8::1.
-    _peer: Guest,
+    peer: Guest,
     /// Senders of the datagrams that the peer counted.
     counted: mpsc::Receiver<SocketAddr>,
 }
@@ -98,7 +100,7 @@ impl Scene {
         peer.take("rm-peer", 1);
         let (count, counted) = mpsc::channel();
         peer.run(move || serve(count));
-        Scene { site, vm, _peer: peer, counted }
+        Scene { site, vm, peer, counted }
     }
 
     fn counters(&self, port: &str) -> Value {
