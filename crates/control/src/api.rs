@@ -9,6 +9,7 @@ mod capture;
 mod disk;
 mod durations;
 mod limits;
+mod overlay;
 mod port;
 mod profile;
 mod reload;
@@ -24,6 +25,7 @@ pub use capture::CaptureRequest;
 pub use disk::{DiskCounts, DiskLimitsReport, DiskQueueReport, DiskReport};
 pub use durations::Durations;
 pub use limits::{BudgetReport, DirectionReport, LimitsReport};
+pub use overlay::{OverlayNetwork, OverlayPeer, OverlayReport};
 pub use port::{
     CacheReport, Counts, GuestCopies, MemoryReport, PortReport, PortState, QueueReport, StoreReport,
 };
@@ -151,6 +153,9 @@ pub enum Request {
         /// The first packet.
         packet: PacketQuery,
     },
+    /// All overlays.
+    #[serde(rename = "overlay.list")]
+    OverlayList,
     /// All counters.
     #[serde(rename = "stats")]
     Stats,
@@ -199,6 +204,8 @@ pub enum Reply {
     Rules(Vec<RuleReport>),
     /// Whether a packet passes.
     Verdict(Box<RuleVerdict>),
+    /// The overlays, sorted by name.
+    Overlays(Vec<OverlayReport>),
     /// All counters.
     Stats(Box<Stats>),
     /// The address table, sorted by VLAN and address.
@@ -247,6 +254,7 @@ mod tests {
             (Request::Reload { dry_run: true }, r#"{"do":"reload","dry_run":true}"#),
             (Request::Profile { seconds: 5 }, r#"{"do":"profile","seconds":5}"#),
             (Request::DiskList, r#"{"do":"disk.list"}"#),
+            (Request::OverlayList, r#"{"do":"overlay.list"}"#),
             (Request::DiskShow { name: "a".into() }, r#"{"do":"disk.show","name":"a"}"#),
             (Request::DiskRemove { name: "a".into() }, r#"{"do":"disk.remove","name":"a"}"#),
             (Request::DiskAdd { disk: Map::new() }, r#"{"do":"disk.add","disk":{}}"#),

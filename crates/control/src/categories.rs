@@ -37,7 +37,7 @@ impl Category {
 pub fn categories(port: &PortProfile) -> [Category; 6] {
     let guest = port.guest.as_ref();
     let inside = match port.kind {
-        Kind::Tap => HOST,
+        Kind::Tap | Kind::Overlay => HOST,
         Kind::VhostUser | Kind::Xen | Kind::Embedded => INSIDE,
     };
     let of_guest = |name, time: fn(&GuestTimes) -> u64, what: &str| Category {

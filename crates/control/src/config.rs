@@ -19,6 +19,8 @@ mod key_table;
 mod memory_size;
 mod metrics;
 mod options;
+mod overlay;
+mod overlay_table;
 mod places;
 mod port;
 mod port_reader;
@@ -46,6 +48,7 @@ use budget_table::BudgetTable;
 use disk_reader::{Described, Taken};
 use disk_table::DiskTable;
 use metrics::MetricsTable;
+use overlay_table::OverlayTable;
 use port_reader::Neighbours;
 use port_table::PortTable;
 use sandbox_table::SandboxTable;
@@ -67,6 +70,8 @@ pub use host::Host;
 pub use memory_size::MemorySize;
 pub use metrics::{MetricsListen, MetricsSpec};
 pub use options::{extension_words, options as port_options};
+pub use overlay::OverlaySpec;
+pub use overlay_table::ControlPlane;
 pub use places::Places;
 pub use port::{Mode, PortKind, PortSpec};
 pub use port_settings::PortSettings;
@@ -106,6 +111,8 @@ pub struct Config {
     pub security: SecuritySpec,
     /// The ports, in the order of the file.
     pub ports: Vec<PortSpec>,
+    /// The overlays, in the order of the file.
+    pub overlays: Vec<OverlaySpec>,
     /// The disks, in the order of the file.
     pub disks: Vec<DiskSpec>,
     /// The disks of Xen guests, if they are served.
@@ -156,6 +163,8 @@ impl Config {
             Known { budgets: Some(&names), security_groups: Some(&groups), ..Known::default() };
         let tables = file.port.unwrap_or_default();
         let ports = ports(tables, (&socket, known), &others.ports, &mut problems);
+        let tables = file.overlay.unwrap_or_default();
+        let overlays = overlays(tables, &ports, others, &mut problems);
         let tables = file.disk.unwrap_or_default();
         let (disks, xen_disks) = disks(tables, (&socket, &ports), others, &mut problems);
         let metrics = file.metrics.and_then(|table| {
@@ -179,6 +188,7 @@ impl Config {
             budgets,
             security,
             ports,
+            overlays,
             disks,
             xen_disks,
         };
@@ -222,6 +232,7 @@ struct File {
     #[serde(rename = "security-group")]
     security_group: Option<Tables<SecurityGroupTable>>,
     port: Option<Tables<PortTable>>,
+    overlay: Option<Tables<OverlayTable>>,
     disk: Option<Tables<DiskTable>>,
 }
 
@@ -308,6 +319,26 @@ fn disks(
         }
     }
     (disks.into_iter().map(|(disk, _)| disk).collect(), xen)
+}
+
+fn overlays(
+    Tables(tables): Tables<OverlayTable>,
+    ports: &[PortSpec],
+    others: &Others<'_>,
+    problems: &mut Problems<'_>,
+) -> Vec<OverlaySpec> {
+    let mut overlays: Vec<OverlaySpec> = Vec::new();
+    for (index, table) in tables.into_iter().enumerate() {
+        let path = format!("overlay[{index}]");
+        let place = Place { path: &path, at: table.span().start };
+        let live = others.ports.iter().copied();
+        let ports = ports.iter().chain(live).map(|port| port.name.as_str()).collect();
+        let neighbours = overlay::Neighbours { ports, overlays: &overlays };
+        let Table(table) = table.into_inner();
+        let overlay = overlay::read(table, &place, &neighbours, problems);
+        overlays.extend(overlay);
+    }
+    overlays
 }
 
 fn ports(

@@ -9,7 +9,9 @@ use sandbox::{
 };
 use unix_socket::Permissions;
 
-use crate::config::{Config, LiveNeed, MetricsSpec, Mode, PortKind, PortSpec};
+use crate::config::{
+    Config, ControlPlane, LiveNeed, MetricsSpec, Mode, OverlaySpec, PortKind, PortSpec,
+};
 use crate::disks::OpenImages;
 
 /// The user for the daemon, where the system has one.
@@ -79,6 +81,8 @@ pub fn plan(config: &Config, file: &Path) -> Plan {
         interfaces: needs.has(LiveNeed::Tap),
         device_queues: needs.has(LiveNeed::DeviceQueue),
         disks: needs_disks(config),
+        overlays: needs_overlays(config),
+        routing: needs_evpn(config),
     };
     let (capabilities, groups) = (needs.capabilities(), needs.groups());
     let without = config.sandbox.without.clone();
@@ -97,7 +101,7 @@ pub fn refusal(config: &Config, layers: &[LayerReport], port: &PortSpec) -> Opti
         LiveNeed::Tap => "tap",
         LiveNeed::DeviceQueue => "device-queue",
         // Without the paths and capabilities for these, the system refuses.
-        LiveNeed::Client | LiveNeed::Xen | LiveNeed::Disk => return None,
+        LiveNeed::Client | LiveNeed::Xen | LiveNeed::Disk | LiveNeed::Overlay => return None,
     };
     (!needs.has(need)).then(|| {
         format!(
@@ -106,6 +110,35 @@ pub fn refusal(config: &Config, layers: &[LayerReport], port: &PortSpec) -> Opti
             port.name
         )
     })
+}
+
+/// Whether the daemon may have tunnels to other hosts.
+fn needs_overlays(config: &Config) -> bool {
+    !config.overlays.is_empty() || config.sandbox.live.contains(&LiveNeed::Overlay)
+}
+
+/// Whether one of the overlays that the daemon starts with has EVPN.
+fn needs_evpn(config: &Config) -> bool {
+    config.overlays.iter().any(|overlay| overlay.control == ControlPlane::Evpn)
+}
+
+/// Why an overlay cannot be added to a daemon that was started with `config`, and whose sandbox has
+/// these layers.
+pub fn refuses_overlay(
+    config: &Config,
+    layers: &[LayerReport],
+    overlay: &OverlaySpec,
+) -> Option<&'static str> {
+    let filtered = layers.iter().any(|report| {
+        report.layer == Layer::Seccomp && !matches!(report.state, LayerState::Missing(_))
+    });
+    if filtered && overlay.control == ControlPlane::Evpn && !needs_evpn(config) {
+        return Some("the sandbox leaves nothing for EVPN; restart the daemon");
+    }
+    (filtered && !needs_overlays(config)).then_some(
+        "the sandbox leaves no sockets for overlays; give sandbox.live = [\"overlay\"], and \
+         restart the daemon",
+    )
 }
 
 /// The user to run as, or why it stays root.
@@ -141,8 +174,8 @@ impl Needs<'_> {
 
     /// Nothing is configured: all that the daemon will do is added later.
     fn is_empty(&self) -> bool {
-        let Config { ports, disks, xen_disks, .. } = self.config;
-        ports.is_empty() && disks.is_empty() && xen_disks.is_none()
+        let Config { ports, overlays, disks, xen_disks, .. } = self.config;
+        ports.is_empty() && overlays.is_empty() && disks.is_empty() && xen_disks.is_none()
     }
 
     /// Folders of sockets and of images.
@@ -190,6 +223,12 @@ impl Needs<'_> {
             {
                 need(CapabilitySet::NET_ADMIN, format!("port {} creates {device}", port.name));
             }
+        }
+        if needs_evpn(self.config) {
+            need(
+                CapabilitySet::NET_ADMIN,
+                "EVPN: guests are announced by the kernel's tables".to_owned(),
+            );
         }
         let live = |wanted| self.config.sandbox.live.contains(&wanted);
         if live(LiveNeed::Tap) || self.is_empty() {
@@ -296,6 +335,11 @@ mod tests {
         let xen = with("[[port]]\nname = \"b\"\nkind = \"xen\"\n");
         assert!(xen.user.is_err() && capabilities(&xen).is_empty());
         assert!(xen.paths.iter().any(|path| path.path == Path::new("/dev/xen")));
+        let overlay = "[[overlay]]\nname = \"n\"\nvni = 1\nlocal = \"10.0.0.1\"\n";
+        let fixed = with(overlay);
+        assert!(capabilities(&fixed).is_empty() && fixed.extras.overlays && !fixed.extras.routing);
+        let evpn = with(&format!("{overlay}control = \"evpn\"\n"));
+        assert!(capabilities(&evpn) == CapabilitySet::NET_ADMIN && evpn.extras.routing);
         let disks = with("[[disk]]\nname = \"v\"\nkind = \"xen\"\nimages = [\"/srv/images\"]\n");
         assert!(disks.user.is_err() && disks.extras.disks);
         for (path, access) in [("/dev/xen", Access::Device), ("/srv/images", Access::Images)] {

@@ -110,6 +110,9 @@ impl Daemon {
             ports.add_configured(spec.clone());
         }
         ports.set_of_file(FileNames::of(config));
+        for spec in &config.overlays {
+            state.lock_overlays().add(spec.clone());
+        }
         for spec in &config.disks {
             disks.add_configured(spec.clone());
         }

@@ -19,10 +19,12 @@ pub enum Kind {
     Xen,
     /// Processes as guests, of a hypervisor in the daemon.
     Embedded,
+    /// Other hosts, over tunnels. No `[[port]]` table has it: an `[[overlay]]` makes such ports.
+    Overlay,
 }
 
 impl Kind {
-    /// All kinds.
+    /// All kinds of `[[port]]` tables.
     pub const ALL: [Kind; 4] = [Kind::VhostUser, Kind::Tap, Kind::Xen, Kind::Embedded];
 
     /// The name in configurations.
@@ -32,6 +34,7 @@ impl Kind {
             Kind::Tap => "tap",
             Kind::Xen => "xen",
             Kind::Embedded => "embedded",
+            Kind::Overlay => "overlay",
         }
     }
 
@@ -71,6 +74,7 @@ impl Kind {
                 "copy",
                 "grants",
             ],
+            Kind::Overlay => &[],
         }
     }
 

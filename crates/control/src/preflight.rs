@@ -2,14 +2,16 @@
 //! putting a port into service.
 
 use std::fs;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use ::storage::Image;
 use hostlink::route_socket::{LinkKind, link_kind};
+use hostlink::udp::path_mtu;
 use rustix::fs::{Access, PROC_SUPER_MAGIC, access, statfs};
 
-use crate::config::{Config, MetricsSpec, Mode, PortKind};
+use crate::config::{Config, MetricsSpec, Mode, OverlaySpec, PortKind};
 
 /// The tun driver's device.
 const TUN: &str = "/dev/net/tun";
@@ -32,6 +34,10 @@ pub fn check(config: &Config) -> Vec<String> {
         };
         Some(format!("port {:?}: {}", port.name, problem?))
     });
+    let overlays = config.overlays.iter().filter_map(|overlay| {
+        let problem = underlay(overlay)?;
+        Some(format!("overlay {:?}: {problem}", overlay.name))
+    });
     let disks = config.disks.iter().filter_map(|disk| {
         let problem = socket(&disk.socket).or_else(|| {
             let checked = Image::check(&disk.image_options());
@@ -45,7 +51,14 @@ pub fn check(config: &Config) -> Vec<String> {
         let problem = problem.or_else(no_xen);
         Some(format!("disk {:?}: {}", xen.name, problem?))
     });
-    control.into_iter().chain(metrics).chain(ports).chain(disks).chain(xen).collect()
+    control
+        .into_iter()
+        .chain(metrics)
+        .chain(ports)
+        .chain(overlays)
+        .chain(disks)
+        .chain(xen)
+        .collect()
 }
 
 /// Why this is no Xen host.
@@ -101,6 +114,21 @@ fn tap(device: &str) -> Option<String> {
         )),
         Err(error) => Some(format!("cannot look up the interface {device:?}: {error}")),
     }
+}
+
+/// Why the sockets of an overlay cannot be used. The port itself is not tried: a daemon may have it.
+fn underlay(overlay: &OverlaySpec) -> Option<String> {
+    let local = overlay.local.ip();
+    let used = UdpSocket::bind(SocketAddr::new(local, 0));
+    if let Err(error) = used {
+        return Some(format!(
+            "local: {local} can't be used: {error}; give an address of this host"
+        ));
+    }
+    overlay.peers.iter().find_map(|peer| {
+        let error = path_mtu(local, SocketAddr::new(*peer, overlay.local.port())).err()?;
+        Some(format!("peers: there is no way to {peer}: {error}"))
+    })
 }
 
 /// Why an interface has no receive queues for guests.

@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 use crate::api::{ReloadAction, ReloadChange, ReloadSubject};
 use crate::config::{
-    BudgetSpec, Config, DiskSpec, MetricsSpec, PortKind, PortSpec, SecuritySpec, XenDisksSpec,
+    BudgetSpec, Config, DiskSpec, MetricsSpec, OverlaySpec, PortKind, PortSpec, SecuritySpec,
+    XenDisksSpec,
 };
 
 pub use disk::{RunningDisk, fixed_xen_disks};
@@ -44,6 +45,8 @@ pub struct Running {
     pub ports: Vec<PortSpec>,
     /// The budgets, as they are now.
     pub budgets: Vec<BudgetSpec>,
+    /// The overlays, as they are now. All of them are of the file.
+    pub overlays: Vec<OverlaySpec>,
     /// The disks, as they are now.
     pub disks: Vec<RunningDisk>,
     /// The disks of Xen guests, as they are described now.
@@ -120,6 +123,14 @@ pub enum Change {
     ReplacePort(PortSpec, Vec<String>),
     /// Remove the port of this name.
     RemovePort(String),
+    /// Add an overlay.
+    AddOverlay(OverlaySpec),
+    /// Change peers or stations of an overlay in service, in these keys.
+    SetOverlay(OverlaySpec, Vec<String>),
+    /// Remove an overlay and add it anew, because of these keys.
+    ReplaceOverlay(OverlaySpec, Vec<String>),
+    /// Remove the overlay of this name.
+    RemoveOverlay(String),
     /// Add a disk.
     AddDisk(DiskSpec),
     /// Change settings of a disk in service, in these keys, or take note of the length of its image.
@@ -141,6 +152,14 @@ impl Change {
         }
     }
 
+    /// The overlay that is put into service, if any.
+    pub fn new_overlay(&self) -> Option<&OverlaySpec> {
+        match self {
+            Change::AddOverlay(overlay) | Change::ReplaceOverlay(overlay, _) => Some(overlay),
+            _ => None,
+        }
+    }
+
     /// Whether a disk is put into service.
     pub fn adds_disk(&self) -> bool {
         matches!(self, Change::AddDisk(_) | Change::ReplaceDisk(..))
@@ -149,7 +168,7 @@ impl Change {
     /// The change as clients see it.
     pub fn report(&self) -> ReloadChange {
         use ReloadAction::{Add, Remove, Replace, Set};
-        use ReloadSubject::{Budget, Disk, Port};
+        use ReloadSubject::{Budget, Disk, Overlay, Port};
         let (action, subject, name, keys) = match self {
             Change::AddBudget(budget) => (Add, Budget, &budget.name, &[][..]),
             Change::SetBudget(budget, keys) => (Set, Budget, &budget.name, &keys[..]),
@@ -159,6 +178,10 @@ impl Change {
             Change::SetPort(port, keys) => (Set, Port, &port.name, &keys[..]),
             Change::ReplacePort(port, keys) => (Replace, Port, &port.name, &keys[..]),
             Change::RemovePort(name) => (Remove, Port, name, &[][..]),
+            Change::AddOverlay(overlay) => (Add, Overlay, &overlay.name, &[][..]),
+            Change::SetOverlay(overlay, keys) => (Set, Overlay, &overlay.name, &keys[..]),
+            Change::ReplaceOverlay(overlay, keys) => (Replace, Overlay, &overlay.name, &keys[..]),
+            Change::RemoveOverlay(name) => (Remove, Overlay, name, &[][..]),
             Change::AddDisk(disk) => (Add, Disk, &disk.name, &[][..]),
             Change::SetDisk(disk, keys) => (Set, Disk, &disk.name, &keys[..]),
             Change::SetXenDisks(xen, keys) => (Set, Disk, &xen.name, &keys[..]),
@@ -170,8 +193,8 @@ impl Change {
     }
 }
 
-/// The changes that give the running daemon the budgets, ports and disks of `wanted`: budgets
-/// first, then ports, then disks, each in the order of the file, and removals after additions.
+/// The changes that give the running daemon the budgets, groups, ports, overlays and disks of
+/// `wanted`, in this order, each in the order of the file, and removals after additions.
 pub fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
     let budgets = wanted.budgets.iter().filter_map(|budget| {
         let present = running.budgets.iter().find(|present| present.name == budget.name);
@@ -188,8 +211,9 @@ pub fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
         .map(|port| Change::RemovePort(port.name.clone()));
     let disks = disk::changes(running, wanted);
     let groups = security::changes(&running.security, &wanted.security);
+    let overlays = overlay_changes(&running.overlays, &wanted.overlays);
     let ports = ports.chain(gone_ports);
-    budgets.chain(gone_budgets).chain(groups).chain(ports).chain(disks).collect()
+    budgets.chain(gone_budgets).chain(groups).chain(ports).chain(overlays).chain(disks).collect()
 }
 
 fn find_port<'a>(ports: &'a [PortSpec], name: &str) -> Option<&'a PortSpec> {
@@ -218,7 +242,24 @@ fn port_change(present: Option<&PortSpec>, wanted: &PortSpec) -> Option<Change> 
     }
 }
 
-/// The keys outside ports, budgets and disks that differ. They cannot change while the daemon runs.
+fn overlay_changes(present: &[OverlaySpec], wanted: &[OverlaySpec]) -> Vec<Change> {
+    let find = |all: &[OverlaySpec], name: &str| all.iter().find(|it| it.name == name).cloned();
+    let new = wanted.iter().filter_map(|wanted| {
+        let Some(present) = find(present, &wanted.name) else {
+            return Some(Change::AddOverlay(wanted.clone()));
+        };
+        let keys = present.changed_keys(wanted);
+        match (keys.is_empty(), present.can_become(wanted)) {
+            (true, _) => None,
+            (false, true) => Some(Change::SetOverlay(wanted.clone(), keys)),
+            (false, false) => Some(Change::ReplaceOverlay(wanted.clone(), keys)),
+        }
+    });
+    let gone = present.iter().filter(|present| find(wanted, &present.name).is_none());
+    new.chain(gone.map(|gone| Change::RemoveOverlay(gone.name.clone()))).collect()
+}
+
+/// The keys outside ports, budgets, overlays and disks that differ. They cannot change while the daemon runs.
 pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
     // All fields by name: a new one is not to be overlooked.
     let Config {
@@ -233,6 +274,7 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
         budgets: _,
         security: _,
         ports: _,
+        overlays: _,
         disks: _,
         xen_disks: _,
     } = wanted;

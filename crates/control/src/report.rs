@@ -16,11 +16,11 @@ use xen::netif::device_queue::DeviceQueueStatus;
 use xen::netif::settings::SCRIPT;
 use xen::netif::status::{Condition, MappedPagesStatus};
 
-use crate::api::DiskReport;
 use crate::api::{
     CacheReport, Counts, Durations, GuestCopies, MacRow, MemoryReport, PollingReport, PortReport,
     PortState, QueueReport, SandboxLayer, Stats, StoreReport, WorkerReport,
 };
+use crate::api::{DiskReport, OverlayReport};
 use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
 use crate::vif::Vif;
@@ -141,6 +141,13 @@ pub fn port(
 
 fn tracked_connections(fabric: &Fabric, id: PortId) -> Option<u64> {
     fabric.filter(id).map(|filter| filter.connections() as u64)
+}
+
+/// The counters of a port of an overlay, by queue, and their sum.
+pub fn of_overlay(fabric: &Fabric, id: PortId) -> (Vec<QueueReport>, Counts, Durations) {
+    let queues = queues(fabric, id);
+    let total = total(&queues);
+    (queues, total, waits(fabric, id))
 }
 
 fn total(queues: &[QueueReport]) -> Counts {
@@ -298,6 +305,8 @@ pub struct Basics<'a> {
     pub started: Instant,
     /// The layers of its sandbox.
     pub layers: &'a [LayerReport],
+    /// Its overlays.
+    pub overlays: Vec<OverlayReport>,
     /// Its disks.
     pub disks: Vec<DiskReport>,
 }
@@ -305,7 +314,7 @@ pub struct Basics<'a> {
 /// Everything about the daemon.
 pub fn stats(
     fabric: &Fabric,
-    Basics { cpus, loads, started, layers, disks }: Basics<'_>,
+    Basics { cpus, loads, started, layers, overlays, disks }: Basics<'_>,
     ports: Vec<PortReport>,
     removed: Counts,
 ) -> Stats {
@@ -339,6 +348,7 @@ pub fn stats(
         workers: workers.collect(),
         queue_migrations: fabric.moves(),
         ports,
+        overlays,
         disks,
         removed,
     }

@@ -13,13 +13,15 @@ use switch::Limits;
 use switch::filter::RuleSet;
 use tracing::info;
 
-use crate::api::{CaptureRequest, PacketQuery, Reply, Request};
+use crate::api::{CaptureRequest, PacketQuery, PortReport, Reply, Request};
 use crate::backend;
 use crate::capture::CaptureSession;
 use crate::config::{Config, DiskSpec, PortSpec, XenDisksSpec, sockets};
 use crate::config_file::ConfigFile;
 use crate::confinement::{self, Confinement};
 use crate::disks::{self, DiskStarter, Disks};
+use crate::natural;
+use crate::overlays::Overlays;
 use crate::periodic::PeriodicTask;
 use crate::ports::{Ports, unknown, unknown_budget};
 use crate::profile::Profiler;
@@ -51,6 +53,8 @@ pub struct DaemonState {
     layers: Vec<LayerReport>,
     fabric: Arc<Fabric>,
     ports: Mutex<Ports>,
+    /// Whoever needs ports or disks, too, locks those first.
+    overlays: Mutex<Overlays>,
     disks: Mutex<Disks>,
     starter: Arc<DiskStarter>,
     profiler: Profiler,
@@ -85,6 +89,7 @@ impl DaemonState {
         let fabric = Arc::new(fabric);
         let starter = Arc::new(DiskStarter::new(blocks, images, config.workers));
         Ok(DaemonState {
+            overlays: Mutex::new(Overlays::new(Arc::clone(&fabric))),
             disks: Mutex::new(Disks::new(Arc::clone(&starter))),
             starter,
             ports: Mutex::new(Ports::new(Arc::clone(&fabric), config.workers, config.policy)),
@@ -107,6 +112,11 @@ impl DaemonState {
     /// The disks. Whoever needs the ports, too, locks the ports first.
     pub fn lock_disks(&self) -> MutexGuard<'_, Disks> {
         self.disks.lock()
+    }
+
+    /// The overlays.
+    pub fn lock_overlays(&self) -> MutexGuard<'_, Overlays> {
+        self.overlays.lock()
     }
 
     /// Begins to serve the disks of Xen guests.
@@ -153,6 +163,7 @@ impl DaemonState {
         self.fabric.age();
         self.end_profile();
         self.lock().maintain();
+        self.overlays.lock().maintain();
         self.start_missing();
     }
 
@@ -211,13 +222,23 @@ impl DaemonState {
             return Err(refusal);
         }
         let name = spec.name.clone();
+        if self.overlays.lock().specs().iter().any(|overlay| overlay.name == name) {
+            return Err(format!("there is an overlay {name:?} already; give another name"));
+        }
         ports.add(spec).map_err(|error| format!("port {name:?}: {error}"))?;
         Ok(Reply::Done)
     }
 
+    /// All ports, those of overlays too, by name.
+    fn all_ports(&self) -> Vec<PortReport> {
+        let (mut ports, _) = self.lock().report();
+        ports.extend(self.overlays.lock().ports());
+        ports.sort_by(|a, b| natural::compare(&a.name, &b.name));
+        ports
+    }
+
     fn show(&self, name: &str) -> Result<Reply, String> {
-        let (ports, _) = self.lock().report();
-        let port = ports.into_iter().find(|port| port.name == name);
+        let port = self.all_ports().into_iter().find(|port| port.name == name);
         port.map(|port| Reply::Port(Box::new(port))).ok_or_else(|| unknown(name))
     }
 
@@ -247,20 +268,29 @@ impl DaemonState {
     }
 
     fn stats(&self) -> Reply {
-        let (ports, removed) = self.lock().report();
+        let (mut ports, mut removed) = self.lock().report();
+        let overlays = {
+            let overlays = self.overlays.lock();
+            ports.extend(overlays.ports());
+            removed.add(&overlays.removed());
+            overlays.report()
+        };
+        ports.sort_by(|a, b| natural::compare(&a.name, &b.name));
         let loads = self.balancer.lock().loads().to_vec();
         let basics = report::Basics {
             cpus: &self.config.cpus,
             loads: &loads,
             started: self.started,
             layers: &self.layers,
+            overlays,
             disks: self.disks.lock().report(),
         };
         Reply::Stats(Box::new(report::stats(&self.fabric, basics, ports, removed)))
     }
 
     fn macs(&self) -> Reply {
-        let names = self.lock().names();
+        let mut names = self.lock().names();
+        names.extend(self.overlays.lock().names());
         Reply::Macs(report::macs(&self.fabric.table(), &names))
     }
 }
@@ -270,7 +300,7 @@ impl Handler for DaemonState {
         match request {
             Request::PortAdd { port } => self.add(&port),
             Request::PortRemove { name } => self.lock().remove(&name).map(|()| Reply::Done),
-            Request::PortList => Ok(Reply::Ports(self.lock().report().0)),
+            Request::PortList => Ok(Reply::Ports(self.all_ports())),
             Request::PortShow { name } => self.show(&name),
             Request::PortSet { name, set } => self.lock().set(&name, &set).map(|()| Reply::Done),
             Request::BudgetAdd { budget } => {
@@ -297,6 +327,7 @@ impl Handler for DaemonState {
             Request::Reload { dry_run } => self.reload(dry_run).map(Reply::Reload),
             Request::RulesShow { name } => self.show_rules(&name),
             Request::RulesTest { name, packet } => self.test_rules(&name, &packet),
+            Request::OverlayList => Ok(Reply::Overlays(self.overlays.lock().report())),
             Request::Stats => Ok(self.stats()),
             Request::Mac => Ok(self.macs()),
             Request::Profile { seconds } => {
@@ -310,7 +341,10 @@ impl Handler for DaemonState {
     fn capture(&self, request: CaptureRequest) -> Result<CaptureSession, String> {
         // No port may go before the fabric knows that it is captured.
         let ports = self.lock();
-        let names = ports.names();
+        let mut names = ports.names();
+        // Nor may an overlay's.
+        let overlays = self.overlays.lock();
+        names.extend(overlays.names());
         CaptureSession::start(&self.fabric, request, |name| {
             let found = names.iter().find(|(_, other)| *other == name);
             found.map(|(port, _)| *port).ok_or_else(|| ports.not_capturable(name))

@@ -8,10 +8,10 @@ use control::client::Client;
 use control::config::{self, DiskSpec, PortSpec};
 use serde::Serialize;
 
-use crate::cli::{Budget, Disk, Json, Port, Profile, Reload, Rules, Stats};
+use crate::cli::{Budget, Disk, Json, Overlay, Port, Profile, Reload, Rules, Stats, Which};
 use crate::failure::Failure;
 use crate::output::print;
-use crate::{json, limits, profile, reload, show, show_disk, show_rules, watch};
+use crate::{json, limits, profile, reload, show, show_disk, show_overlay, show_rules, watch};
 
 /// Takes the reply that belongs to the request out of all replies that there could be.
 macro_rules! expect {
@@ -111,6 +111,45 @@ pub fn rules(control: &Path, command: Rules) -> Result<(), Failure> {
             let request = Request::RulesTest { name, packet };
             let verdict = expect!(client.ask(&request)?, Reply::Verdict);
             print_one(json, &*verdict, show_rules::verdict)
+        }
+    }
+}
+
+/// `ringmain overlay ...`.
+pub fn overlay(control: &Path, command: Overlay) -> Result<(), Failure> {
+    let client = Client::new(control);
+    let (Overlay::Show(which) | Overlay::Peers(which) | Overlay::Macs(which)) = &command;
+    let Which { name, json } = which;
+    let mut overlays = expect!(client.ask(&Request::OverlayList)?, Reply::Overlays);
+    if let Some(name) = name {
+        overlays.retain(|overlay| overlay.name == *name);
+        if overlays.is_empty() {
+            return Err(Failure::NoOverlay(name.clone()));
+        }
+    }
+    match &command {
+        Overlay::Show(_) => print_list(*json, "overlays", &overlays, show_overlay::overlays),
+        Overlay::Peers(_) if json.json => {
+            let peers: Vec<_> =
+                show_overlay::all_peers(&overlays).map(|(_, peer)| peer.clone()).collect();
+            print_list(*json, "peers", &peers, |_| String::new())
+        }
+        Overlay::Peers(_) => print(&show_overlay::peers(&overlays)),
+        Overlay::Macs(_) => {
+            let rows = expect!(client.ask(&Request::Mac)?, Reply::Macs);
+            let found: Vec<_> = rows
+                .iter()
+                .filter_map(|row| {
+                    let (overlay, peer) = show_overlay::all_peers(&overlays)
+                        .find(|(_, peer)| peer.port == row.port)?;
+                    Some((row, overlay, peer))
+                })
+                .collect();
+            if !json.json {
+                return print(&show_overlay::macs(&found));
+            }
+            let rows: Vec<_> = found.into_iter().map(|(row, ..)| row.clone()).collect();
+            print_list(*json, "addresses", &rows, |_| String::new())
         }
     }
 }

@@ -5,6 +5,7 @@ mod capture;
 mod disk;
 mod flags;
 mod guest;
+mod overlay;
 mod port;
 mod rules;
 
@@ -17,6 +18,7 @@ pub use budget::Budget;
 pub use capture::Capture;
 pub use disk::Disk;
 pub use guest::Guest;
+pub use overlay::{Overlay, Which};
 pub use port::Port;
 pub use rules::Rules;
 
@@ -81,6 +83,9 @@ pub enum Command {
     /// Show and test the rules of the security groups of ports
     #[command(subcommand)]
     Rules(Rules),
+    /// Show overlays: virtual networks that reach other hosts through tunnels
+    #[command(subcommand)]
+    Overlay(Overlay),
     /// Show the counters of the running daemon
     Stats(Stats),
     /// Show where the time of received frames goes

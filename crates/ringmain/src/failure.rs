@@ -43,6 +43,9 @@ pub enum Failure {
     /// There is no such port.
     #[error("there is no port {0:?}; `ringmain port list` shows those that are there")]
     NoPort(String),
+    /// The daemon has no such overlay.
+    #[error("there is no overlay {0:?}; `ringmain overlay show` shows those that are there")]
+    NoOverlay(String),
     /// The daemon takes no processes as guests.
     #[error(
         "the daemon takes no guests: give it a port of kind \"embedded\" (ringmain port add guests --kind embedded --socket PATH)"

@@ -20,6 +20,7 @@ mod reload;
 mod serve;
 mod show;
 mod show_disk;
+mod show_overlay;
 mod show_rules;
 mod table;
 mod units;
@@ -59,6 +60,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Budget(budget) => ask::budget(&socket, budget),
         Command::Disk(disk) => ask::disk(&socket, disk),
         Command::Rules(rules) => ask::rules(&socket, rules),
+        Command::Overlay(overlay) => ask::overlay(&socket, overlay),
         Command::Stats(args) => ask::stats(&socket, &args),
         Command::Profile(args) => ask::profile(&socket, &args),
         Command::Capture(args) => capture::run(&socket, args),

@@ -40,7 +40,7 @@ mod tests {
         assert!(keys.len() > 20, "{keys:?}");
         for (table, key) in keys {
             let heading = match table.as_str() {
-                "port" | "budget" | "disk" | "address-group" | "security-group" => {
+                "port" | "budget" | "overlay" | "disk" | "address-group" | "security-group" => {
                     format!(".SS [[{table}]]\n")
                 }
                 _ => format!(".SS [{table}]\n"),

@@ -44,6 +44,10 @@ pub struct Extras {
     pub device_queues: bool,
     /// Serve disks. Workers may use io_uring then.
     pub disks: bool,
+    /// Open UDP sockets to other hosts. Workers may send and receive many datagrams at once then.
+    pub overlays: bool,
+    /// Read and write the kernel's tables for a control plane.
+    pub routing: bool,
 }
 
 /// The filters of kinds of threads, once the process is filtered.

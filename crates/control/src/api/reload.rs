@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct ReloadReport {
     /// Whether the changes were made; false of a dry run.
     pub applied: bool,
-    /// The changes: budgets, then ports, then disks. Empty: what runs is what the file says.
+    /// The changes: budgets, then groups, ports, overlays, disks. Empty: what runs is what the
+    /// file says.
     pub changes: Vec<ReloadChange>,
 }
 
@@ -18,12 +19,12 @@ pub struct ReloadChange {
     pub action: ReloadAction,
     /// The kind of object that changes.
     pub subject: ReloadSubject,
-    /// The name of the port, budget or disk.
+    /// The name of the port, budget, group, overlay or disk.
     pub name: String,
     /// The keys that differ, in snake case, and `size` where the image of a disk has grown; empty
     /// where something is added or removed.
     pub keys: Vec<String>,
-    /// Why a port or disk that was added is not in service. It is tried again.
+    /// Why a port, overlay or disk that was added is not in service. It is tried again.
     pub reason: Option<String>,
 }
 
@@ -55,6 +56,8 @@ pub enum ReloadSubject {
     SecurityGroup,
     /// A `[[disk]]`.
     Disk,
+    /// An `[[overlay]]`.
+    Overlay,
 }
 
 impl ReloadAction {
@@ -78,6 +81,7 @@ impl ReloadSubject {
             ReloadSubject::AddressGroup => "address_group",
             ReloadSubject::SecurityGroup => "security_group",
             ReloadSubject::Disk => "disk",
+            ReloadSubject::Overlay => "overlay",
         }
     }
 }

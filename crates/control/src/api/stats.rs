@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Durations;
 use super::disk::DiskReport;
+use super::overlay::OverlayReport;
 use super::port::{Counts, PortReport};
 
 /// Counters of one worker.
@@ -107,6 +108,9 @@ pub struct Stats {
     /// Its disks, sorted by name.
     #[serde(default)]
     pub disks: Vec<DiskReport>,
+    /// Its overlays.
+    #[serde(default)]
+    pub overlays: Vec<OverlayReport>,
     /// The counts of ports that have been removed.
     pub removed: Counts,
 }

@@ -166,6 +166,8 @@ impl Reader<'_, '_> {
                 Some(PortKind::Xen)
             }
             Kind::Embedded => self.embedded(table, vlan),
+            // No table can name it.
+            Kind::Overlay => None,
         }
     }
 

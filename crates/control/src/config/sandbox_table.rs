@@ -44,21 +44,24 @@ pub enum LiveNeed {
     DeviceQueue,
     /// Disks.
     Disk,
+    /// Overlays.
+    Overlay,
 }
 
 impl LiveNeed {
-    const ALL: [(LiveNeed, &str); 5] = [
+    const ALL: [(LiveNeed, &str); 6] = [
         (LiveNeed::Tap, "tap"),
         (LiveNeed::Client, "client"),
         (LiveNeed::Xen, "xen"),
         (LiveNeed::DeviceQueue, "device-queue"),
         (LiveNeed::Disk, "disk"),
+        (LiveNeed::Overlay, "overlay"),
     ];
 }
 
 impl FromText for LiveNeed {
     fn right() -> String {
-        r#""tap", "client", "xen", "device-queue" or "disk""#.to_owned()
+        r#""tap", "client", "xen", "device-queue", "disk" or "overlay""#.to_owned()
     }
 
     fn from_text(text: &str) -> Result<Self, String> {

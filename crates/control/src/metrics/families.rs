@@ -1,7 +1,7 @@
 //! The families of metrics, by what they belong to.
 
 use super::family::{Family, Type, counter, gauge, microseconds, nanoseconds, number};
-use crate::api::{Counts, PollingReport, PortReport, Stats, WorkerReport};
+use crate::api::{Counts, OverlayReport, PollingReport, PortReport, Stats, WorkerReport};
 
 /// Families of the daemon, without labels.
 pub const DAEMON: &[Family<Stats>] = &[
@@ -226,8 +226,32 @@ pub const QUEUE: &[Family<Counts>] = &[
     counter("ringmain_port_kicks_total", "Wake-ups by the guest.", |it| number(it.kicks)),
 ];
 
+/// Families of overlays, with the label `overlay`.
+pub const OVERLAY: &[Family<OverlayReport>] = &[
+    counter(
+        "ringmain_overlay_received_datagrams_total",
+        "Datagrams that came from the underlay, those that were refused too.",
+        |it| number(it.datagrams_received),
+    ),
+    counter("ringmain_overlay_receive_calls_total", "System calls that brought datagrams.", |it| {
+        number(it.receive_calls)
+    }),
+    counter("ringmain_overlay_sent_datagrams_total", "Datagrams that the kernel took.", |it| {
+        number(it.datagrams_sent)
+    }),
+    counter("ringmain_overlay_send_calls_total", "System calls for those.", |it| {
+        number(it.send_calls)
+    }),
+    gauge("ringmain_overlay_mtu_bytes", "Longest IP packet of the networks.", |it| {
+        number(it.mtu?.into())
+    }),
+    gauge("ringmain_overlay_peers", "Other hosts, once for each network.", |it| {
+        number(it.peers.len() as u64)
+    }),
+];
+
 /// Families that are written one by one: name, type, labels, help.
-pub const SPECIAL: [(&str, Type, &str, &str); 12] = [
+pub const SPECIAL: [(&str, Type, &str, &str); 14] = [
     ("ringmain_build_info", Type::Gauge, "version", "Always 1; the label tells the version."),
     (
         "ringmain_worker_state_seconds_total",
@@ -282,6 +306,18 @@ pub const SPECIAL: [(&str, Type, &str, &str); 12] = [
         Type::Gauge,
         "disk, state",
         "1 for the state that the disk is in, 0 for the others.",
+    ),
+    (
+        "ringmain_overlay_state",
+        Type::Gauge,
+        "overlay, state",
+        "1 for the state that the overlay is in, 0 for the others.",
+    ),
+    (
+        "ringmain_overlay_dropped_datagrams_total",
+        Type::Counter,
+        "overlay, reason",
+        "Datagrams that were refused when they came, or that the kernel did not take.",
     ),
     ("ringmain_disk_failed_requests_total", Type::Counter, "disk, reason", "Requests that failed."),
     (

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::disk_families::{DISK, DISK_QUEUE};
-use super::families::{DAEMON, POLLING, PORT, QUEUE, SPECIAL, WORKER};
+use super::families::{DAEMON, OVERLAY, POLLING, PORT, QUEUE, SPECIAL, WORKER};
 use super::family::{Family, Type};
 use super::histogram::samples;
 use super::labels::labels;
@@ -44,6 +44,7 @@ pub fn text(stats: &Stats) -> String {
     let passes = passes.flat_map(|it| samples(&[("worker", &it.index.to_string())], &it.busy));
     page.special("ringmain_worker_pass_seconds", passes);
     page.ports(stats);
+    page.overlays(stats);
     page.disks(stats);
     page.0
 }
@@ -76,6 +77,17 @@ impl Page {
         let removed = stats.removed.drops.iter();
         let removed = removed.map(|(reason, it)| (labels(&[("reason", reason)]), *it as f64));
         self.special("ringmain_removed_ports_dropped_frames_total", removed);
+    }
+
+    fn overlays(&mut self, stats: &Stats) {
+        let overlays = || stats.overlays.iter();
+        self.special(
+            "ringmain_overlay_state",
+            overlays().flat_map(|it| states("overlay", &it.name, it.state)),
+        );
+        self.families(OVERLAY, || overlays().map(|it| (labels(&[("overlay", &it.name)]), it)));
+        let drops = overlays().flat_map(|it| reasons("overlay", &it.name, &it.drops));
+        self.special("ringmain_overlay_dropped_datagrams_total", drops);
     }
 
     fn disks(&mut self, stats: &Stats) {

@@ -26,6 +26,7 @@ impl Ports {
         Running {
             ports: self.specs().cloned().collect(),
             budgets: self.budgets.names().into_iter().filter_map(budget).collect(),
+            overlays: Vec::new(),
             disks: Vec::new(),
             xen_disks: None,
             security: self.security.clone(),

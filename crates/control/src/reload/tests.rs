@@ -20,6 +20,7 @@ fn running(file: &Config, added: &Config) -> Running {
     Running {
         ports: file.ports.iter().chain(&added.ports).cloned().collect(),
         budgets: file.budgets.iter().chain(&added.budgets).cloned().collect(),
+        overlays: file.overlays.clone(),
         disks: file.disks.iter().chain(&added.disks).map(in_service).collect(),
         xen_disks: file.xen_disks.clone(),
         security: file.security.clone(),
@@ -251,4 +252,18 @@ fn groups_are_compared_with_those_that_run() {
     let conflicts = running.conflicts(&config(&port("a", "")));
     assert_eq!(conflicts.len(), 1);
     assert!(conflicts[0].contains("\"web\" is not there any more, and port \"b\" is in it"));
+}
+
+#[test]
+fn peers_of_an_overlay_change_in_service_and_all_else_needs_a_new_one() {
+    let net = |more: &str| format!("[[overlay]]\nname = \"net\"\nlocal = \"10.0.0.1\"\n{more}\n");
+    let (none, one) = (net("vni = 1"), net("vni = 1\npeers = [\"10.0.0.2\"]"));
+    assert_eq!(between("", &one), ["add overlay net"]);
+    assert_eq!(between(&one, &one), [""; 0]);
+    assert_eq!(between(&one, &none), ["set overlay net: peers"]);
+    assert_eq!(
+        between(&one, &net("vni = 2\nport = 8472")),
+        ["replace overlay net: vni port peers"]
+    );
+    assert_eq!(between(&one, ""), ["remove overlay net"]);
 }

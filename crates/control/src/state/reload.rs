@@ -22,7 +22,13 @@ impl DaemonState {
         let mut ports = self.lock();
         let mut disks = self.disks.lock();
         let xen_disks = disks.xen_spec().cloned();
-        let running = Running { disks: disks.running(), xen_disks, ..ports.running() };
+        let mut overlays = self.overlays.lock();
+        let running = Running {
+            overlays: overlays.specs(),
+            disks: disks.running(),
+            xen_disks,
+            ..ports.running()
+        };
         let (wanted, changes) = self.compare(file, &text, &running)?;
         if dry_run {
             let changes = changes.iter().map(Change::report).collect();
@@ -30,8 +36,9 @@ impl DaemonState {
         }
         let mut reports = ports.reload(&changes, &wanted.security);
         ports.set_of_file(FileNames::of(&wanted));
+        overlays.reload(&changes, &mut reports);
         let gone = disks.remove_gone(&changes);
-        drop((disks, ports));
+        drop((overlays, disks, ports));
         // Not while anything is locked: requests may be under way.
         drop(gone);
         self.disks.lock().reload(&changes, &mut reports);
@@ -81,11 +88,21 @@ impl DaemonState {
         let forbidden = new
             .filter_map(|port| confinement::refusal(&self.config, &self.layers, port))
             .map(|refusal| format!("{}: {refusal}", file.name()));
+        let no_overlays = changes.iter().filter_map(Change::new_overlay);
+        let no_overlays = no_overlays.filter_map(|overlay| {
+            confinement::refuses_overlay(&self.config, &self.layers, overlay)
+        });
+        let no_overlays = no_overlays.map(|refusal| format!("{}: {refusal}", file.name()));
         let adds_disk = changes.iter().any(Change::adds_disk);
         let no_disks = self.starter.refusal().filter(|_| adds_disk);
         let no_disks = no_disks.map(|refusal| format!("{}: {refusal}", file.name()));
-        let refused =
-            fixed.chain(disks).chain(xen_disks).chain(conflicts).chain(forbidden).chain(no_disks);
+        let refused = fixed
+            .chain(disks)
+            .chain(xen_disks)
+            .chain(conflicts)
+            .chain(forbidden)
+            .chain(no_disks)
+            .chain(no_overlays);
         let refused: Vec<String> = refused.collect();
         if !refused.is_empty() {
             return Err(refused.join("\n"));

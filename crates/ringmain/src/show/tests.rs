@@ -121,6 +121,7 @@ fn counters_are_shown_in_tables() {
         }],
         queue_migrations: 1,
         ports: vec![],
+        overlays: vec![],
         disks: Vec::new(),
         removed: Counts::default(),
     };

@@ -3,6 +3,7 @@
 mod accounting;
 mod configuration;
 mod limits;
+mod overlay;
 mod starting;
 
 use std::fs;

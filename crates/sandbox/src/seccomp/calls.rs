@@ -41,6 +41,9 @@ const SERVE: &[c_long] = &[
 /// where there is no io_uring.
 const STORE: &[c_long] = &[libc::SYS_io_uring_enter, libc::SYS_fallocate, libc::SYS_fdatasync];
 
+/// Further calls of workers of a daemon with tunnels to other hosts. The sockets are made elsewhere.
+const TUNNEL: &[c_long] = &[libc::SYS_sendmmsg, libc::SYS_recvmmsg];
+
 /// Operations of `io_uring_register`.
 const ENABLE_RINGS: u64 = 12;
 const IOWQ_MAX_WORKERS: u64 = 19;
@@ -252,8 +255,14 @@ pub fn control(extras: Extras) -> Result<Calls> {
     let thread = libc::CLONE_THREAD as u64;
     calls.insert(libc::SYS_clone, vec![masked(0, thread, thread)?]);
     let mut families = vec![libc::AF_UNIX];
-    if extras.interfaces || extras.device_queues {
+    if extras.interfaces || extras.device_queues || extras.overlays {
         families.push(libc::AF_INET);
+    }
+    if extras.overlays {
+        families.push(libc::AF_INET6);
+    }
+    if extras.routing {
+        families.push(libc::AF_NETLINK);
     }
     if extras.device_queues {
         families.push(libc::AF_XDP);
@@ -274,6 +283,9 @@ pub fn worker(extras: Extras) -> Result<Calls> {
         allow(&mut calls, list);
     }
     restrict(&mut calls)?;
+    if extras.overlays {
+        allow(&mut calls, TUNNEL);
+    }
     if extras.disks {
         allow(&mut calls, STORE);
         // A ring is made elsewhere. A worker takes it over, and limits the kernel's threads for it.
@@ -311,7 +323,7 @@ pub fn acceptor() -> Result<Calls> {
     Ok(calls)
 }
 
-/// Those of control threads, without any to administer files and sockets.
+/// The calls of control threads, without calls that administer files and sockets.
 fn serving() -> Result<Calls> {
     let mut calls = control(Extras::default())?;
     calls.retain(|call, _| !ADMINISTER.contains(call) && !ADMINISTER_LEGACY.contains(call));

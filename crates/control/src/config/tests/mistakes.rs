@@ -87,7 +87,7 @@ fn mistakes_about_access_are_named() {
         assert!(error.contains(want), "{error}");
     }
     let sandbox = [
-        ("live = [\"floppy\"]", r#""tap", "client", "xen", "device-queue" or "disk""#),
+        ("live = [\"floppy\"]", r#""tap", "client", "xen", "device-queue", "disk" or "overlay""#),
         ("folders = [\"x\"]", r#"is not a folder; give an absolute path, like "/run/vms""#),
         ("without = [\"x\"]", "is not a layer; give a layer: ipc-namespace, mount-namespace, "),
         ("user = \"no such user\"", r#"there is no user "no such user" on this host"#),

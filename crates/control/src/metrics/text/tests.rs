@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::api::{
-    Counts, DiskCounts, DiskQueueReport, DiskReport, Durations, MemoryReport, PollingReport,
-    PortReport, QueueReport, WorkerReport,
+    Counts, DiskCounts, DiskQueueReport, DiskReport, Durations, MemoryReport, OverlayReport,
+    PollingReport, PortReport, QueueReport, WorkerReport,
 };
 
 /// A report in which everything is there, and no value is zero.
@@ -41,6 +41,12 @@ fn full() -> Stats {
         window_ns: Some(50_000),
         ..PollingReport::default()
     };
+    let overlay = OverlayReport {
+        name: "net".to_owned(),
+        mtu: Some(1450),
+        drops: [("unknown_vtep".to_owned(), 1)].into(),
+        ..OverlayReport::default()
+    };
     Stats {
         release: "1.2.3".to_owned(),
         workers: vec![WorkerReport {
@@ -49,6 +55,7 @@ fn full() -> Stats {
             ..WorkerReport::default()
         }],
         ports: vec![port],
+        overlays: vec![overlay],
         disks: vec![disk],
         removed: Counts { drops: [("runt".to_owned(), 1)].into(), ..Counts::default() },
         ..Stats::default()
@@ -80,6 +87,8 @@ fn table() -> String {
         rows("port", PORT),
         rows("port, queue", QUEUE),
         special("ringmain_removed"),
+        special("ringmain_overlay"),
+        rows("overlay", OVERLAY),
         special("ringmain_disk"),
         rows("disk", DISK),
         rows("disk, queue", DISK_QUEUE),

@@ -1,0 +1,76 @@
+//! Overlays: virtual networks, and the tunnels that they go through.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::port::PortState;
+
+/// An overlay, its state and its counters.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct OverlayReport {
+    /// The name. A port of the same name is where all that comes from other hosts is counted.
+    pub name: String,
+    /// The networks.
+    pub networks: Vec<OverlayNetwork>,
+    /// This host's VTEP.
+    pub local: String,
+    /// The UDP port of all VTEPs.
+    pub port: u16,
+    /// What says which hosts and stations there are: `static` or `evpn`.
+    pub control: String,
+    /// Whether the hosts of stations are learned from their frames.
+    pub learning: bool,
+    /// `connected`, or `stopped`.
+    pub state: PortState,
+    /// Why it is not in service, or why one of its peers is not.
+    pub reason: Option<String>,
+    /// Longest IP packet of the networks; null while the overlay is not in service.
+    pub mtu: Option<u16>,
+    /// Stations that the configuration names.
+    pub macs: usize,
+    /// The other hosts in each network.
+    pub peers: Vec<OverlayPeer>,
+    /// Datagrams that came: those that became frames, and those that were refused.
+    pub datagrams_received: u64,
+    /// System calls that brought some.
+    pub receive_calls: u64,
+    /// Datagrams that the kernel took.
+    pub datagrams_sent: u64,
+    /// System calls for that.
+    pub send_calls: u64,
+    /// Datagrams that were lost, by reason. Frames that were dropped are counted at ports.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// A virtual network.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct OverlayNetwork {
+    /// The VXLAN network identifier.
+    pub vni: u32,
+    /// The VLAN that it is here; null: the untagged network.
+    pub vlan: Option<u16>,
+}
+
+/// Another host in a network.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct OverlayPeer {
+    /// Its address.
+    pub vtep: String,
+    /// The network.
+    pub vni: u32,
+    /// The name of the port that stands for it.
+    pub port: String,
+    /// Whether it gets a copy of each frame that is flooded.
+    pub flood: bool,
+    /// Whether the control plane has withdrawn it, and it stays in use for a while.
+    pub stale: bool,
+    /// Stations that are known to be there.
+    pub macs: usize,
+    /// Frames that were sent to it.
+    pub frames: u64,
+    /// Bytes of those.
+    pub bytes: u64,
+    /// Frames for it that were dropped.
+    pub dropped: u64,
+}

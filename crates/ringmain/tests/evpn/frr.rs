@@ -1,0 +1,123 @@
+//! FRR of one host: zebra and bgpd, with their sockets in a folder of their own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use lab::guest::{ChildProcess, Namespace};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+/// Where Debian has the daemons.
+const PROGRAMS: &str = "/usr/lib/frr";
+
+/// The daemons of a host. They end when this value goes.
+pub struct Frr {
+    namespace: u32,
+    dir: TempDir,
+    zebra: Option<ChildProcess>,
+    bgpd: Option<ChildProcess>,
+}
+
+/// One of the daemons.
+#[derive(Clone, Copy)]
+pub enum Daemon {
+    Zebra,
+    Bgpd,
+}
+
+impl Daemon {
+    fn name(self) -> &'static str {
+        match self {
+            Daemon::Zebra => "zebra",
+            Daemon::Bgpd => "bgpd",
+        }
+    }
+}
+
+/// A daemon that is stopped.
+pub struct Held(Pid);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+impl Frr {
+    /// Starts the daemons of the host with the first of these addresses. The others are its peers.
+    pub fn start(host: &Namespace, local: &str, peers: &[&str]) -> Frr {
+        let dir = tempfile::Builder::new().prefix("ringmain-frr-").tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let owned = Command::new("chown").arg("frr:frr").arg(dir.path()).status().unwrap();
+        assert!(owned.success());
+        let mut bgp = format!(
+            "router bgp 65000\n bgp router-id {local}\n no bgp default ipv4-unicast\n \
+             neighbor fab peer-group\n neighbor fab remote-as 65000\n \
+             neighbor fab timers 10 60\n neighbor fab timers connect 1\n"
+        );
+        for peer in peers {
+            bgp += &format!(" neighbor {peer} peer-group fab\n");
+        }
+        bgp += " address-family l2vpn evpn\n  neighbor fab activate\n  advertise-all-vni\n \
+                exit-address-family\n";
+        fs::write(dir.path().join("zebra.conf"), "").unwrap();
+        fs::write(dir.path().join("bgpd.conf"), bgp).unwrap();
+        let mut frr = Frr { namespace: host.id(), dir, zebra: None, bgpd: None };
+        frr.begin(Daemon::Zebra);
+        frr.begin(Daemon::Bgpd);
+        frr
+    }
+
+    fn slot(&mut self, daemon: Daemon) -> &mut Option<ChildProcess> {
+        match daemon {
+            Daemon::Zebra => &mut self.zebra,
+            Daemon::Bgpd => &mut self.bgpd,
+        }
+    }
+
+    /// Starts one of the daemons.
+    pub fn begin(&mut self, daemon: Daemon) {
+        let [dir, file] = ["", daemon.name()].map(|name| self.path(name).display().to_string());
+        let mut command = ChildProcess::command("nsenter");
+        command.arg(format!("--net=/proc/{}/ns/net", self.namespace)).arg("--");
+        command.arg(format!("{PROGRAMS}/{}", daemon.name()));
+        command.args(["--vty_socket", &dir, "-z", &format!("{dir}zserv.api"), "-A", "127.0.0.1"]);
+        command.args(["-i", &format!("{file}.pid"), "-f", &format!("{file}.conf")]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        *self.slot(daemon) = Some(ChildProcess::start(&mut command).unwrap());
+    }
+
+    /// Ends one of the daemons without a word (SIGKILL).
+    pub fn kill(&mut self, daemon: Daemon) {
+        *self.slot(daemon) = None;
+        // The next one refuses to start beside a living one, and takes the file for that.
+        let _ = fs::remove_file(self.path(daemon.name()).with_extension("pid"));
+    }
+
+    /// Stops one of the daemons (SIGSTOP) until what is returned goes.
+    pub fn hold(&self, daemon: Daemon) -> Held {
+        let process = match daemon {
+            Daemon::Zebra => &self.zebra,
+            Daemon::Bgpd => &self.bgpd,
+        };
+        let id = i32::try_from(process.as_ref().unwrap().id()).unwrap();
+        let id = Pid::from_raw(id).unwrap();
+        kill_process(id, Signal::STOP).unwrap();
+        Held(id)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// What FRR answers to a command; nothing while it does not answer.
+    pub fn show(&self, command: &str) -> Json {
+        let mut vtysh = Command::new("vtysh");
+        vtysh.arg("--vty_socket").arg(self.dir.path()).args(["-c", &format!("{command} json")]);
+        let done = vtysh.stderr(Stdio::null()).output().unwrap();
+        serde_json::from_slice(&done.stdout).unwrap_or_default()
+    }
+}

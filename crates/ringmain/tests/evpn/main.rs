@@ -1,0 +1,190 @@
+//! Overlays whose control plane is EVPN by stock FRR: two hosts with daemons of ours, and one with
+//! FRR and the kernel's own VXLAN device and bridge. Needs root, FRR, iperf, ping and ethtool.
+
+mod frr;
+mod pings;
+mod site;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use lab::guest::{ChildProcess, Deadline};
+
+use frr::Daemon;
+use pings::Pings;
+use site::{KERNEL, MACS, Site, guest};
+
+/// Pairs of hosts, each in both directions.
+const PAIRS: [(usize, usize); 6] = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)];
+
+/// Until all hosts know all guests, by types 2 and 3.
+fn until_all_is_known(site: &Site) {
+    for (from, to) in PAIRS {
+        site.until("guests reach each other", |site| site.ping(from, to, false, 56));
+        match from {
+            KERNEL => site.until("FRR has our guests", |site| {
+                site.known(KERNEL, MACS[to])["remoteVtep"] == site.address(to)
+            }),
+            _ => site.until("we have the guests that FRR announces", |site| {
+                site.has(from, MACS[to], to) && site.peer(from, to)["flood"] == true
+            }),
+        }
+    }
+}
+
+fn fabric() -> Site {
+    let site = Site::start();
+    until_all_is_known(&site);
+    site
+}
+
+/// A TCP stream between guests.
+fn stream(site: &Site, from: usize, to: usize, v6: bool) {
+    let version: &[&str] = if v6 { &["-V"] } else { &[] };
+    let mut server = site.guests[to].command("iperf");
+    server.arg("-s").args(version).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut server = ChildProcess::start(&mut server).unwrap();
+    let mut deadline = Deadline::new(Duration::from_secs(60));
+    loop {
+        let mut client = site.guests[from].command("iperf");
+        client.args(["-c", &guest(to, v6), "-P", "2", "-n", "4M", "-f", "b"]).args(version);
+        let said = client.output().unwrap();
+        // It listens a moment after its start.
+        if String::from_utf8_lossy(&said.stdout).contains("[SUM]") {
+            break;
+        }
+        assert!(!deadline.is_over() && server.ended().is_none(), "{from} to {to}");
+    }
+}
+
+#[test]
+#[ignore = "needs root, FRR, iperf and ping"]
+fn guests_of_three_hosts_are_neighbours() {
+    let site = fabric();
+    for (from, to) in PAIRS {
+        for v6 in [false, true] {
+            site.until("both versions", |site| site.ping(from, to, v6, 1300));
+        }
+    }
+    stream(&site, 0, KERNEL, true);
+    stream(&site, KERNEL, 1, false);
+    stream(&site, 1, 0, false);
+    // Our hosts have shadows with another port, and their traffic does not go there.
+    let shadow = site.hosts[0].run("ip", ["-details", "-s", "link", "show", "rmvx100"]).unwrap();
+    assert!(shadow.contains("dstport 14789") && shadow.contains("nolearning"), "{shadow}");
+    let lines: Vec<&str> = shadow.lines().collect();
+    let received = lines.iter().position(|line| line.contains("RX:")).unwrap();
+    assert!(lines[received + 1].trim_start().starts_with("0 "), "{shadow}");
+    // The guest of a port without a lock may move; the other one may not.
+    let sticky = [0, 1].map(|host| site.is_sticky(KERNEL, MACS[host]));
+    assert_eq!(sticky, [false, true]);
+}
+
+fn give_address(site: &Site, host: usize, mac: &str) {
+    site.guests[host].ip(&format!("link set rm-vm address {mac}")).unwrap();
+}
+
+/// A guest's address moves from our host to the kernel's, and back, as in a migration.
+#[test]
+#[ignore = "needs root, FRR and ping"]
+fn a_guest_moves_between_hosts_and_is_followed() {
+    let site = fabric();
+    for round in 1..=2 {
+        give_address(&site, 0, "02:00:00:00:00:99");
+        give_address(&site, KERNEL, MACS[0]);
+        site.until("it is at the kernel's host", |site| {
+            site.ping(KERNEL, 1, false, 56)
+                && [0, 1].into_iter().all(|host| site.has(host, MACS[0], KERNEL))
+        });
+        give_address(&site, KERNEL, MACS[KERNEL]);
+        give_address(&site, 0, MACS[0]);
+        site.until("it is back", |site| {
+            site.ping(0, 1, false, 56)
+                && site.has(1, MACS[0], 0)
+                && site.known(KERNEL, MACS[0])["remoteVtep"] == site.address(0)
+        });
+        let known = site.known(KERNEL, MACS[0]);
+        assert!(known["remoteSequence"].as_u64() >= Some(2 * round), "{known}");
+    }
+}
+
+/// While another host has not heard of a move, its frames are sent on.
+#[test]
+#[ignore = "needs root, FRR and ping"]
+fn frames_that_come_to_the_old_host_are_sent_on() {
+    let site = fabric();
+    let pings = Pings::start(&site, 1, 0);
+    let held = site.frr[1].hold(Daemon::Bgpd);
+    give_address(&site, 0, "02:00:00:00:00:99");
+    site.guests[0].ip("link set rm-vm down").unwrap();
+    // The guest goes on at the kernel's host, with its addresses.
+    give_address(&site, KERNEL, MACS[0]);
+    let address = format!("address add {}/24 dev rm-vm", guest(0, false));
+    site.guests[KERNEL].ip(&address).unwrap();
+    let before = pings.settled();
+    site.until("it is at the kernel's host", |site| {
+        site.ping(KERNEL, 1, false, 56) && site.has(0, MACS[0], KERNEL)
+    });
+    site.until("answers come again", |_| pings.answered() > before);
+    assert!(!site.has(1, MACS[0], KERNEL), "the second host knows");
+    drop(held);
+    site.until("the second host knows", |site| site.has(1, MACS[0], KERNEL));
+}
+
+fn is_stale(site: &Site, host: usize, other: usize) -> bool {
+    site.peer(host, other)["stale"] == true
+}
+
+#[test]
+#[ignore = "needs root, FRR and ping"]
+fn established_traffic_survives_the_control_plane() {
+    let mut site = fabric();
+    let pings = Pings::start(&site, 0, 1);
+    // Its peers, and it itself, lose all that it knew.
+    site.frr[0].kill(Daemon::Bgpd);
+    site.until("all is stale", |site| {
+        is_stale(site, 0, 1) && is_stale(site, 0, KERNEL) && is_stale(site, 1, 0)
+    });
+    assert!(site.row(0, MACS[1]).unwrap().contains("stale"));
+    assert!(site.row(1, MACS[0]).unwrap().contains("stale"));
+    assert!(!is_stale(&site, 1, KERNEL));
+    site.frr[0].begin(Daemon::Bgpd);
+    let nothing_is_stale = |site: &Site| {
+        PAIRS.iter().all(|&(from, to)| from == KERNEL || site.peer(from, to)["stale"] == false)
+    };
+    site.until("nothing is stale", nothing_is_stale);
+    // Without zebra, nothing changes.
+    site.frr[1].kill(Daemon::Zebra);
+    assert!(site.ping(KERNEL, 1, false, 56) && nothing_is_stale(&site));
+    site.frr[1].begin(Daemon::Zebra);
+    until_all_is_known(&site);
+    for daemons in [[Daemon::Zebra, Daemon::Bgpd], [Daemon::Bgpd, Daemon::Zebra]] {
+        daemons.into_iter().for_each(|daemon| site.frr[1].kill(daemon));
+        site.until("it is stale", |site| is_stale(site, 0, 1));
+        site.frr[1].begin(Daemon::Zebra);
+        site.frr[1].begin(Daemon::Bgpd);
+        site.until("it is back", nothing_is_stale);
+    }
+    pings.none_lost();
+    until_all_is_known(&site);
+
+    // A guest that is withdrawn alone is not kept.
+    let deletes = ["fdb", "del", MACS[KERNEL], "dev", "vm", "master"];
+    site.guests[KERNEL].ip("link set rm-vm down").unwrap();
+    let _ = site.hosts[KERNEL].run("bridge", deletes);
+    site.until("it is gone", |site| (0..KERNEL).all(|host| site.row(host, MACS[KERNEL]).is_none()));
+    assert!(nothing_is_stale(&site));
+    site.guests[KERNEL].ip("link set rm-vm up").unwrap();
+
+    // Without the daemon, the control plane goes on; a new one finds all as it was.
+    site.daemons[0].kill_and_start().unwrap();
+    let tap = format!("link set rm-vm netns {}", site.guests[0].id());
+    site.hosts[0].ip(&tap).unwrap();
+    site.guests[0]
+        .ip(&format!(
+            "link set rm-vm address {}\naddress add 10.20.0.1/24 dev rm-vm\nlink set rm-vm up",
+            MACS[0]
+        ))
+        .unwrap();
+    until_all_is_known(&site);
+}

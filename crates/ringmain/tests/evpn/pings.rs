@@ -1,0 +1,73 @@
+//! An unbroken row of pings between two guests.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use lab::guest::ChildProcess;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::site::{Site, guest};
+
+/// Pings until this value goes.
+pub struct Pings {
+    ping: ChildProcess,
+    answered: Arc<AtomicU64>,
+    /// Gives the last line but one that `ping` prints: the sum.
+    reader: Option<JoinHandle<String>>,
+}
+
+impl Pings {
+    /// Begins.
+    pub fn start(site: &Site, from: usize, to: usize) -> Pings {
+        let mut command = site.guests[from].command("ping");
+        command.args(["-n", "-i", "0.05", "-W", "30", &guest(to, false)]);
+        let mut ping = ChildProcess::start(command.stdout(Stdio::piped())).unwrap();
+        let lines = BufReader::new(ping.child().stdout.take().unwrap()).lines();
+        let answered = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&answered);
+        let reader = spawn(move || {
+            let mut sum = String::new();
+            for line in lines.map_while(Result::ok) {
+                if line.contains(" bytes from ") {
+                    counter.fetch_add(1, Ordering::Relaxed);
+                } else if line.contains(" packets transmitted") {
+                    sum = line;
+                }
+            }
+            sum
+        });
+        Pings { ping, answered, reader: Some(reader) }
+    }
+
+    /// How many were answered so far.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// The same when no answer has come for a while.
+    pub fn settled(&self) -> u64 {
+        let mut before = self.answered();
+        loop {
+            sleep(Duration::from_secs(1));
+            let now = self.answered();
+            if now == before {
+                return now;
+            }
+            before = now;
+        }
+    }
+
+    /// Ends. Nothing must be missing but the last one, which may be under way still.
+    pub fn none_lost(mut self) {
+        let id = i32::try_from(self.ping.id()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(id, Signal::INT).unwrap();
+        let sum = self.reader.take().unwrap().join().unwrap();
+        let words: Vec<u64> = sum.split(' ').filter_map(|word| word.parse().ok()).collect();
+        let [sent, answered, ..] = words[..] else { panic!("{sum}") };
+        assert!(sent - answered <= 1 && sent > 10, "{sum}");
+    }
+}

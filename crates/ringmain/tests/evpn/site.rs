@@ -1,0 +1,188 @@
+//! Three hosts on one wire, each with FRR and a guest: two with a daemon of ours, and one whose
+//! VXLAN device and bridge are the kernel's.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use lab::daemon::Daemon;
+use lab::guest::{Deadline, Namespace};
+use serde_json::Value as Json;
+
+use crate::frr::Frr;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringmain");
+
+/// The host whose VXLAN is the kernel's.
+pub const KERNEL: usize = 2;
+/// The addresses of guests.
+pub const MACS: [&str; 3] = ["02:00:00:00:00:11", "02:00:00:00:00:12", "02:00:00:00:00:13"];
+
+/// The addresses of hosts.
+const HOSTS: [&str; 3] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
+/// What guests are told.
+const MTU: u16 = 1450;
+
+pub struct Site {
+    pub daemons: Vec<Daemon>,
+    pub frr: Vec<Frr>,
+    pub hosts: [Namespace; 3],
+    pub guests: [Namespace; 3],
+    _wire: Namespace,
+}
+
+/// The address of a guest.
+pub fn guest(host: usize, v6: bool) -> String {
+    match v6 {
+        true => format!("fd20::{}", host + 1),
+        false => format!("10.20.0.{}", host + 1),
+    }
+}
+
+impl Site {
+    /// The sources of the second host's guest are locked to its address.
+    pub fn start() -> Site {
+        let [hosts, guests] = [(); 2].map(|()| [(); 3].map(|()| Namespace::new().unwrap()));
+        let wire = Namespace::new().unwrap();
+        wire.ip("link add u0 type bridge\nlink set u0 up").unwrap();
+        for (n, host) in hosts.iter().enumerate() {
+            let id = host.id();
+            wire.ip(&format!(
+                "link add v{n} type veth peer name e0 netns {id}\nlink set v{n} master u0 up"
+            ))
+            .unwrap();
+            with_address(host, "e0", HOSTS[n], 24);
+            // As on a wire, no checksum is left to the receiver's card.
+            host.run("ethtool", ["-K", "e0", "tx", "off"]).unwrap();
+        }
+        let mut daemons = Vec::new();
+        for n in 0..KERNEL {
+            daemons.push(start_daemon(&hosts[n], n));
+            hosts[n].ip(&format!("link set rm-vm netns {}", guests[n].id())).unwrap();
+        }
+        make_kernels(&hosts[KERNEL], &guests[KERNEL]);
+        for (n, guest) in guests.iter().enumerate() {
+            guest.ip(&format!("link set rm-vm address {} mtu {}", MACS[n], MTU)).unwrap();
+            with_address(guest, "rm-vm", &self::guest(n, false), 24);
+            with_address(guest, "rm-vm", &self::guest(n, true), 64);
+        }
+        let frr = (0..3).map(|n| {
+            let peers = HOSTS.iter().enumerate().filter(|(other, _)| *other != n);
+            let peers: Vec<&str> = peers.map(|(_, peer)| *peer).collect();
+            Frr::start(&hosts[n], HOSTS[n], &peers)
+        });
+        Site { daemons, frr: frr.collect(), hosts, guests, _wire: wire }
+    }
+
+    pub fn address(&self, host: usize) -> &'static str {
+        HOSTS[host]
+    }
+
+    /// What one of our daemons answers to a command.
+    pub fn ask(&self, host: usize, args: &[&str]) -> String {
+        let control = self.daemons[host].dir().join("control.sock");
+        let done = Command::new(BINARY).arg("--control").arg(control).args(args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// What one of our daemons says of another host; null: it knows none there.
+    pub fn peer(&self, host: usize, other: usize) -> Json {
+        let answer: Json =
+            serde_json::from_str(&self.ask(host, &["overlay", "peers", "--json"])).unwrap();
+        let mut peers = answer["peers"].as_array().unwrap().iter();
+        peers.find(|peer| peer["vtep"] == self.address(other)).cloned().unwrap_or_default()
+    }
+
+    /// The row that one of our daemons has for a guest, if any.
+    pub fn row(&self, host: usize, mac: &str) -> Option<String> {
+        let rows = self.ask(host, &["overlay", "macs"]);
+        rows.lines().find(|row| row.contains(mac)).map(str::to_owned)
+    }
+
+    /// Whether one of our daemons has a guest at another host, as the control plane says.
+    pub fn has(&self, host: usize, mac: &str, other: usize) -> bool {
+        let row = self.row(host, mac);
+        row.is_some_and(|row| row.contains(self.address(other)) && row.contains("evpn"))
+    }
+
+    /// What FRR of a host knows of a guest.
+    pub fn known(&self, host: usize, mac: &str) -> Json {
+        self.frr[host].show("show evpn mac vni 100")["macs"][mac].clone()
+    }
+
+    /// Whether FRR of a host believes nobody else who claims a guest's address.
+    pub fn is_sticky(&self, host: usize, mac: &str) -> bool {
+        let shown = self.frr[host].show(&format!("show evpn mac vni 100 mac {mac}")).to_string();
+        assert!(shown.contains("remote"), "{shown}");
+        shown.contains("\"stickyMac\":true")
+    }
+
+    /// Whether a guest reaches another one.
+    pub fn ping(&self, from: usize, to: usize, v6: bool, payload: u16) -> bool {
+        let mut ping = self.guests[from].command("ping");
+        ping.args(["-n", "-M", "do", "-c", "1", "-W", "2", "-s", &payload.to_string()]);
+        ping.arg(guest(to, v6)).output().unwrap().status.success()
+    }
+
+    /// Waits until something is so.
+    pub fn until(&self, what: &str, mut is_so: impl FnMut(&Site) -> bool) {
+        let mut deadline = Deadline::new(Duration::from_secs(90));
+        while !is_so(self) {
+            if deadline.is_over() {
+                panic!("not so after all: {what}\n{}", self.state());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// All that is known everywhere, for the reader of a failure.
+    fn state(&self) -> String {
+        let mut text = String::new();
+        for n in 0..KERNEL {
+            text += &self.daemons[n].log();
+            text += &self.ask(n, &["overlay", "peers"]);
+            text += &self.ask(n, &["overlay", "macs"]);
+        }
+        for n in 0..3 {
+            text += &self.hosts[n].run("bridge", ["fdb", "show"]).unwrap_or_default();
+            text += &format!("{}\n", self.frr[n].show("show evpn mac vni 100"));
+            text += &format!("{}\n", self.frr[n].show("show bgp l2vpn evpn summary"));
+        }
+        text
+    }
+}
+
+fn start_daemon(host: &Namespace, n: usize) -> Daemon {
+    let locked = if n == 1 { format!("mac = \"{}\"\n", MACS[n]) } else { String::new() };
+    let config = |_: &Path| {
+        format!(
+            "[workers]\ncount = 2\n[[port]]\nname = \"vm\"\nkind = \"tap\"\ndevice = \"rm-vm\"\n\
+             queues = 2\n{locked}[[overlay]]\nname = \"net\"\nvni = 100\nlocal = \"{}\"\n\
+             control = \"evpn\"\n",
+            HOSTS[n]
+        )
+    };
+    Daemon::start(Path::new(BINARY), config, Some(host)).unwrap()
+}
+
+/// The devices of the kernel, as administrators make them for FRR.
+fn make_kernels(host: &Namespace, guest: &Namespace) {
+    host.ip(&format!(
+        "link add br100 type bridge\nlink set br100 addrgenmode none\nlink set br100 up\n\
+         link add vx100 type vxlan id 100 dstport 4789 local {} nolearning\n\
+         link set vx100 addrgenmode none\nlink set vx100 master br100 up\n\
+         link add vm type veth peer name rm-vm netns {}\n\
+         link set vm addrgenmode none\nlink set vm master br100 up",
+        HOSTS[KERNEL],
+        guest.id()
+    ))
+    .unwrap();
+}
+
+fn with_address(namespace: &Namespace, device: &str, address: &str, length: u8) {
+    // Only one of the two has duplicates that are looked for.
+    let more = if address.contains(':') { "nodad" } else { "" };
+    let add = format!("address add {address}/{length} dev {device} {more}");
+    namespace.ip(&format!("{add}\nlink set {device} up")).unwrap();
+}

@@ -1,0 +1,283 @@
+//! A daemon with an overlay, and another host whose VXLAN device and bridge are the kernel's. Needs
+//! root, iperf, ping, ethtool and tshark.
+//!
+//! Two hosts, and the guest of ours behind a TAP, are a network namespace each.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lab::daemon::Daemon;
+use lab::guest::Namespace;
+use serde_json::Value as Json;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_ringmain");
+
+/// The address of the other host's bridge, at which its guest is.
+const BRIDGE: &str = "02:00:00:00:00:22";
+
+/// The addresses of an IP version.
+struct Family {
+    /// What `ping` calls it.
+    option: &'static str,
+    /// Our host, and the other one.
+    outer: [&'static str; 2],
+    /// Our guest, and the one of the other host.
+    inner: [&'static str; 2],
+    length: u8,
+    /// Bytes of headers that a packet between guests gets.
+    overhead: u16,
+    /// Bytes of a packet of `ping` before its payload.
+    headers: u16,
+}
+
+const V4: Family = Family {
+    option: "-4",
+    outer: ["10.9.0.1", "10.9.0.2"],
+    inner: ["10.20.0.1", "10.20.0.2"],
+    length: 24,
+    overhead: 50,
+    headers: 28,
+};
+const V6: Family = Family {
+    option: "-6",
+    outer: ["fd09::1", "fd09::2"],
+    inner: ["fd20::1", "fd20::2"],
+    length: 64,
+    overhead: 70,
+    headers: 48,
+};
+
+/// A process that is killed when it goes.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Site {
+    ours: Namespace,
+    theirs: Namespace,
+    guest: Namespace,
+    daemon: Daemon,
+    mtu: u16,
+}
+
+fn with_address(namespace: &Namespace, device: &str, address: &str, length: u8) {
+    // Only one of the two has duplicates that are looked for.
+    let more = if address.contains(':') { "nodad" } else { "" };
+    let add = format!("address add {address}/{length} dev {device} {more}");
+    namespace.ip(&format!("{add}\nlink set {device} up")).unwrap();
+}
+
+impl Site {
+    fn start(outer: &Family) -> Site {
+        let [ours, theirs, guest] = [(); 3].map(|()| Namespace::new().unwrap());
+        let link = format!("link add e0 type veth peer name e0 netns {}", theirs.id());
+        ours.ip(&link).unwrap();
+        for (host, address) in [&ours, &theirs].into_iter().zip(outer.outer) {
+            with_address(host, "e0", address, outer.length);
+            // As on a wire, no checksum is left to the receiver's card.
+            host.run("ethtool", ["-K", "e0", "tx", "off"]).unwrap();
+        }
+        let mtu = 1500 - outer.overhead;
+        let [local, peer] = outer.outer;
+        let config = |_: &Path| {
+            format!(
+                "[workers]\ncount = 2\n[[port]]\nname = \"vm\"\nkind = \"tap\"\ndevice = \"rm-vm\"\n\
+                 queues = 2\nmtu = {mtu}\n[[overlay]]\nname = \"net\"\nvni = 100\n\
+                 local = \"{local}\"\npeers = [\"{peer}\"]\n"
+            )
+        };
+        let daemon = Daemon::start(Path::new(BINARY), config, Some(&ours)).unwrap();
+        ours.ip(&format!("link set rm-vm netns {}", guest.id())).unwrap();
+        theirs
+            .ip(&format!(
+                "link add br100 address {BRIDGE} type bridge\n\
+                 link add vx100 type vxlan id 100 dstport 4789 local {peer}\n\
+                 link set vx100 master br100 up\nlink set br100 mtu {mtu}"
+            ))
+            .unwrap();
+        let flood = ["fdb", "append", "00:00:00:00:00:00", "dev", "vx100", "dst", local];
+        theirs.run("bridge", flood).unwrap();
+        for inner in [&V4, &V6] {
+            with_address(&guest, "rm-vm", inner.inner[0], inner.length);
+            with_address(&theirs, "br100", inner.inner[1], inner.length);
+        }
+        Site { ours, theirs, guest, daemon, mtu }
+    }
+
+    /// What the daemon answers to a command.
+    fn ask(&self, args: &[&str]) -> String {
+        let control = self.daemon.dir().join("control.sock");
+        let done = Command::new(BINARY).arg("--control").arg(control).args(args).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    fn json(&self, args: &[&str]) -> Json {
+        serde_json::from_str(&self.ask(args)).unwrap()
+    }
+
+    /// Whether packets of this length, never cut, come back to our guest.
+    fn ping(&self, family: &Family, packet: u16) -> bool {
+        let size = (packet - family.headers).to_string();
+        let mut ping = self.guest.command("ping");
+        ping.args([
+            family.option,
+            "-n",
+            "-M",
+            "do",
+            "-c",
+            "3",
+            "-i",
+            "0.2",
+            "-W",
+            "2",
+            "-s",
+            &size,
+        ]);
+        let done = ping.arg(family.inner[1]).output().unwrap();
+        String::from_utf8_lossy(&done.stdout).contains(" 0% packet loss")
+    }
+
+    fn until_it_pings(&self, family: &Family, packet: u16) {
+        let start = Instant::now();
+        while !self.ping(family, packet) {
+            assert!(start.elapsed() < Duration::from_secs(60), "{}", self.daemon.log());
+        }
+    }
+
+    /// TCP streams with both kernels' segmentation, both ways.
+    fn streams(&self, family: &Family) {
+        let ends = [&self.guest, &self.theirs];
+        let start = |at: &Namespace, words: &str| {
+            let mut iperf = at.command("iperf");
+            iperf.args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
+            Killed(iperf.spawn().unwrap())
+        };
+        let v6 = if family.option == "-6" { " -V" } else { "" };
+        for (server, client) in [(0, 1), (1, 0)] {
+            let _server = start(ends[server], &format!("-s{v6} -p 5001"));
+            let began = Instant::now();
+            let words = format!("-c {}{v6} -p 5001 -P 2 -n 4M -f b", family.inner[server]);
+            loop {
+                let done = ends[client].run("iperf", words.split(' '));
+                // It listens a moment after its start.
+                if done.is_ok_and(|said| said.lines().any(|line| line.starts_with("[SUM]"))) {
+                    break;
+                }
+                assert!(began.elapsed() < Duration::from_secs(60), "{words}");
+            }
+        }
+    }
+}
+
+/// Has `tcpdump` keep what comes to the other host.
+fn record(theirs: &Namespace, file: &str) -> Killed {
+    let mut tcpdump = theirs.command("tcpdump");
+    tcpdump.args(["-i", "e0", "-n", "-U", "-c", "4000", "-Z", "root", "-w", file]);
+    let tcpdump = Killed(tcpdump.stderr(Stdio::null()).spawn().unwrap());
+    while !std::fs::metadata(file).is_ok_and(|file| file.len() > 0) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    tcpdump
+}
+
+/// How many of the recorded datagrams `tshark` finds for an expression, with all checksums checked.
+fn found(file: &str, expression: &str) -> usize {
+    let checks = ["ip", "udp", "tcp"].map(|name| format!("{name}.check_checksum:TRUE"));
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-n", "-r", file, "-Y", expression]);
+    checks.iter().for_each(|check| {
+        tshark.args(["-o", check]);
+    });
+    let done = tshark.output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).lines().count()
+}
+
+fn one_network(outer: &Family) {
+    let site = Site::start(outer);
+    let file = site.daemon.dir().join("wire.pcap").display().to_string();
+    let recorder = record(&site.theirs, &file);
+    for inner in [&V4, &V6] {
+        site.until_it_pings(inner, inner.headers + 8);
+        assert!(site.ping(inner, site.mtu), "the longest packet");
+        site.streams(inner);
+    }
+    drop(recorder);
+    let ours = format!("vxlan && {}.src == {}", ip(outer), outer.outer[0]);
+    assert!(found(&file, &format!("{ours} && tcp")) > 100);
+    let right =
+        "vxlan.vni == 100 && vxlan.flag_i == 1 && vxlan.reserved8 == 0 && udp.dstport == 4789";
+    assert_eq!(found(&file, &format!("{ours} && !({right})")), 0);
+    let broken = ["ip", "udp", "tcp"].map(|name| format!("{name}.checksum.status == 0"));
+    let broken = format!("_ws.malformed || {}", broken.join(" || "));
+    assert_eq!(found(&file, &format!("{ours} && ({broken})")), 0);
+    assert_eq!(found(&file, &format!("{ours} && ip.flags.mf == 1")), 0);
+    shows_what_it_did(&site, outer);
+    // A guest that does not heed the MTU loses its packets, and the reason has a name.
+    site.guest.ip("link set rm-vm mtu 1500").unwrap();
+    assert!(!site.ping(&V4, site.mtu + 1));
+    let peer = site.json(&["port", "show", &format!("net/100/{}", outer.outer[1]), "--json"]);
+    assert!(peer["total"]["drops"]["over_mtu"].as_u64().unwrap() >= 3, "{peer:#}");
+}
+
+fn ip(family: &Family) -> &'static str {
+    if family.option == "-6" { "ipv6" } else { "ip" }
+}
+
+fn shows_what_it_did(site: &Site, outer: &Family) {
+    let [local, peer] = outer.outer;
+    let shown = site.json(&["overlay", "show", "net", "--json"]);
+    let net = &shown["overlays"][0];
+    assert_eq!((&net["state"], &net["local"]), (&"connected".into(), &local.into()), "{net:#}");
+    assert_eq!(net["mtu"], site.mtu);
+    let count = |key: &str| net[key].as_u64().unwrap();
+    assert!(count("datagrams_received") > 1000, "{net:#}");
+    // Several datagrams go by one call.
+    assert!(count("datagrams_sent") > 2 * count("send_calls"), "{net:#}");
+    for (reason, lost) in net["drops"].as_object().unwrap() {
+        assert!(*lost == 0 || reason == "socket_full", "{net:#}");
+    }
+    let peers = site.json(&["overlay", "peers", "--json"]);
+    let first = &peers["peers"][0];
+    assert_eq!((&first["vtep"], &first["flood"]), (&peer.into(), &true.into()), "{peers:#}");
+    assert!(first["frames"].as_u64().unwrap() > 100, "{peers:#}");
+    let macs = site.ask(&["overlay", "macs"]);
+    let row = macs.lines().find(|line| line.contains(BRIDGE));
+    assert!(row.is_some_and(|row| row.contains(peer) && row.contains("learned")), "{macs}");
+    // The kernel has learned where our guest is.
+    let fdb = site.theirs.run("bridge", ["fdb", "show", "dev", "vx100"]).unwrap();
+    assert!(fdb.contains(&format!("dst {local} ")), "{fdb}");
+    // All bytes came with right checksums.
+    let snmp = site.theirs.run("cat", ["/proc/net/snmp"]).unwrap();
+    for protocol in ["Udp:", "Tcp:"] {
+        assert_eq!(counter(&snmp, protocol, "InCsumErrors"), 0, "{snmp}");
+    }
+    let addresses = site.ours.run("ip", ["-brief", "link"]).unwrap();
+    assert!(!addresses.contains("vxlan"), "our host has no such device: {addresses}");
+}
+
+fn counter(snmp: &str, protocol: &str, name: &str) -> u64 {
+    let mut lines = snmp.lines().filter(|line| line.starts_with(protocol));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let found = names.split(' ').zip(values.split(' ')).find(|(own, _)| *own == name);
+    found.unwrap().1.parse().unwrap()
+}
+
+#[test]
+#[ignore = "needs root, iperf, ping and tshark"]
+fn guests_of_a_kernels_vxlan_and_ours_are_neighbours_over_ipv4() {
+    one_network(&V4);
+}
+
+#[test]
+#[ignore = "needs root, iperf, ping and tshark"]
+fn guests_of_a_kernels_vxlan_and_ours_are_neighbours_over_ipv6() {
+    one_network(&V6);
+}
