@@ -40,6 +40,7 @@ pub(crate) trait Connections: Send + Sync + 'static {
 /// The thread that accepts connections. Dropping it closes all of them.
 pub(crate) struct Acceptor {
     stop: Arc<OwnedFd>,
+    listener: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -50,8 +51,9 @@ impl Acceptor {
     /// When descriptors or threads are missing.
     pub fn start<C: Connections>(listener: OwnedFd, connections: C) -> io::Result<Acceptor> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let listener = Arc::new(listener);
         let work = AcceptorWork {
-            listener,
+            listener: Arc::clone(&listener),
             stop: Arc::clone(&stop),
             served: Arc::new(connections),
             open: Vec::new(),
@@ -60,7 +62,12 @@ impl Acceptor {
             C::ROLES.into_iter().for_each(|[role, _]| sandbox::enter_thread(role));
             work.run();
         })?;
-        Ok(Acceptor { stop, thread: Some(thread) })
+        Ok(Acceptor { stop, listener, thread: Some(thread) })
+    }
+
+    /// The listening socket.
+    pub fn listener(&self) -> &Arc<OwnedFd> {
+        &self.listener
     }
 }
 
@@ -75,7 +82,7 @@ impl Drop for Acceptor {
 }
 
 struct AcceptorWork<C> {
-    listener: OwnedFd,
+    listener: Arc<OwnedFd>,
     stop: Arc<OwnedFd>,
     served: Arc<C>,
     open: Vec<(UnixStream, JoinHandle<()>)>,

@@ -15,6 +15,7 @@ mod profile;
 mod reload;
 mod rules;
 mod stats;
+mod take_over;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -33,6 +34,7 @@ pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
 pub use reload::{ReloadAction, ReloadChange, ReloadReport, ReloadSubject};
 pub use rules::{PacketQuery, RuleReport, RuleVerdict};
 pub use stats::{EventReport, MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
+pub use take_over::{Manifest, ManifestPort};
 
 /// The version of the protocol.
 pub const VERSION: u32 = 2;
@@ -180,6 +182,13 @@ pub enum Request {
     /// further requests. It ends when the client closes its side.
     #[serde(rename = "capture")]
     Capture(CaptureRequest),
+    /// Take over what the daemon serves. The connection carries the state after the reply, and no
+    /// further requests.
+    #[serde(rename = "take-over")]
+    TakeOver {
+        /// Formats of state that the client understands.
+        formats: Vec<u32>,
+    },
 }
 
 /// An answer of the daemon.
@@ -214,6 +223,8 @@ pub enum Reply {
     Reload(ReloadReport),
     /// Where time went.
     Profile(Box<Profile>),
+    /// What the daemon serves, and is about to hand over.
+    TakeOver(Manifest),
 }
 
 /// One line from the daemon: a reply or an error.
@@ -274,6 +285,7 @@ mod tests {
                 }),
                 r#"{"do":"capture","ports":["a"],"snaplen":96,"filter":[[6,0,0,1]]}"#,
             ),
+            (Request::TakeOver { formats: vec![1] }, r#"{"do":"take-over","formats":[1]}"#),
             (Request::PortAdd { port: Map::new() }, r#"{"do":"port.add","port":{}}"#),
         ];
         for (request, json) in cases {

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
 
 use ::vhost_user::net::StartError;
+use ::vhost_user::transport::saved::Files;
 use ::xen::netif::guest_times::Answers;
 use ::xen::netif::service::ServiceError;
 use hostlink::tap::TapError;
@@ -23,6 +24,8 @@ use unix_socket::SocketError;
 
 use crate::api::PortState;
 use crate::config::{MemorySize, PortKind, PortSpec};
+use crate::hand_over::message::SavedPort;
+use crate::hand_over::port::HandOver;
 use crate::kind::Kind;
 use crate::profile::Subject;
 use crate::vif::Vif;
@@ -67,6 +70,9 @@ pub enum BackendError {
     /// There are no addresses left to map the guests' pages at.
     #[error("cannot map guests' pages: {0}")]
     Pages(io::Error),
+    /// The state of another process is that of another kind.
+    #[error("the state that came is not one of this kind of port")]
+    OtherKind,
 }
 
 /// Puts a port into service, with these restrictions, in a daemon with `workers` workers.
@@ -88,6 +94,28 @@ pub fn start(
             let guests = embedded::Guests { socket, design, device, lock_mac: *lock_mac };
             embedded::start(fabric, spec, guests, restrictions, queues)
         }
+    }
+}
+
+/// Puts a port into service with the state of one in another process, as soon as its owner starts
+/// it ([`HandOver::start`]).
+pub fn restore(
+    fabric: &Arc<Fabric>,
+    spec: &PortSpec,
+    restrictions: &RestrictionsTemplate,
+    workers: usize,
+    saved: (SavedPort, Files),
+) -> Result<Box<dyn Backend>, BackendError> {
+    let queues = spec.queue_pairs(workers);
+    match (&spec.kind, saved) {
+        (PortKind::VhostUser { socket, mode }, (SavedPort::VhostUser(saved), files)) => {
+            let place = (&**socket, *mode);
+            vhost_user::restore(fabric, spec, place, restrictions, queues, (*saved, files))
+        }
+        (PortKind::Tap { device }, (SavedPort::Tap { queues: numbers }, files)) => {
+            tap::restore(fabric, spec, device, restrictions, queues, (numbers, files))
+        }
+        _ => Err(BackendError::OtherKind),
     }
 }
 
@@ -136,6 +164,11 @@ pub trait Backend: Send {
 
     /// Counters of vifs that are gone, to be taken out. No vif goes while this is locked.
     fn removed_counters(&self) -> Option<MutexGuard<'_, Vec<Arc<QueueCounters>>>> {
+        None
+    }
+
+    /// The part of it that another process can go on with. `None`: no other process can.
+    fn hand_over(&self) -> Option<&dyn HandOver> {
         None
     }
 

@@ -86,6 +86,16 @@ impl Client {
         Ok(connection)
     }
 
+    /// Asks to take over from the daemon. Returns its answer, and the connection, which carries the
+    /// state.
+    ///
+    /// # Errors
+    /// As for [`ask`](Self::ask).
+    pub fn take_over(&self, formats: Vec<u32>) -> Result<(Reply, UnixStream), ClientError> {
+        let (reply, (stream, _)) = self.converse(&Request::TakeOver { formats })?;
+        Ok((reply, stream))
+    }
+
     /// Sends a request on a connection of its own. Returns the reply, the connection, and what came
     /// behind the reply.
     fn converse(&self, request: &Request) -> Result<(Reply, (UnixStream, Vec<u8>)), ClientError> {

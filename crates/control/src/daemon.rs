@@ -12,6 +12,7 @@ use crate::api::ReloadReport;
 use crate::config::Config;
 use crate::config_file::ConfigFile;
 use crate::confinement::Confinement;
+use crate::hand_over::{Incoming, TakeOver, TakeOverError};
 use crate::metrics::{MetricsServer, OpenListener};
 use crate::periodic::PeriodicTask;
 use crate::reload::FileNames;
@@ -28,6 +29,9 @@ pub enum DaemonError {
     /// There is no control socket, or no listener for metrics.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The running daemon cannot be taken over.
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
 }
 
 /// A running daemon. Dropping it removes its ports and sockets.
@@ -71,23 +75,26 @@ impl Daemon {
     pub fn start_with(config: &Config, engine: MakeEngine) -> Result<Daemon, DaemonError> {
         let listener = OpenListener::open(config.metrics.as_ref(), Arc::default())?;
         let state = DaemonState::new(config, None, Confinement::default(), engine);
-        Daemon::serve(config, None, state, listener)
+        Daemon::serve(config, None, state, listener, None)
     }
 
     /// The same in a sandbox that this process has entered. The configuration came from `file`,
-    /// which a reload reads again; `listener` was opened before.
+    /// which a reload reads again; `listener` was opened before. A running daemon that agreed to
+    /// it is taken over.
     ///
     /// # Errors
-    /// As of [`Daemon::start`].
+    /// As of [`Daemon::start`], and when the running daemon cannot be taken over. That one goes on
+    /// then.
     pub fn start_confined(
         config: &Config,
         file: Option<ConfigFile>,
         confinement: Confinement,
         listener: OpenListener,
+        take_over: Option<TakeOver>,
     ) -> Result<Daemon, DaemonError> {
         let user = confinement.user;
         let state = DaemonState::new(config, file, confinement, engine::best);
-        Daemon::serve(config, user, state, listener)
+        Daemon::serve(config, user, state, listener, take_over)
     }
 
     /// Starts all the rest, as the `user` that this process has become, if it was another one.
@@ -95,19 +102,30 @@ impl Daemon {
         config: &Config,
         user: Option<u32>,
         state: io::Result<DaemonState>,
-        listener: OpenListener,
+        mut listener: OpenListener,
+        take_over: Option<TakeOver>,
     ) -> Result<Daemon, DaemonError> {
         let refused = user.filter(|user| config.permissions.owner != Some(*user));
         let access = ControlAccess { permissions: config.permissions, refused };
         let state = Arc::new(state.map_err(DaemonError::Workers)?);
         // Locked until all ports and disks are there: requests that come before that wait.
         let (mut ports, mut disks) = (state.lock(), state.lock_disks());
-        // First of all, so that a second daemon by mistake does not disturb the first.
-        let server = Server::start(&config.socket, access, Arc::clone(&state) as Arc<dyn Handler>)?;
+        let handler = || Arc::clone(&state) as Arc<dyn Handler>;
         config.budgets.iter().for_each(|budget| ports.add_budget(budget.clone()));
         ports.set_security(config.security.clone());
-        for spec in &config.ports {
-            ports.add_configured(spec.clone());
+        let (server, specs) = match take_over {
+            // First of all, so that a second daemon by mistake does not disturb the first.
+            None => (Server::start(&config.socket, access, handler())?, config.ports.clone()),
+            Some(take_over) => {
+                let mut incoming = take_over.receive()?;
+                let others = state.take(&mut incoming, &mut ports, &config.ports)?;
+                let Incoming { control, metrics, .. } = incoming;
+                metrics.into_iter().for_each(|metrics| listener.adopt(metrics));
+                (Server::adopt(&config.socket, access, control, handler())?, others)
+            }
+        };
+        for spec in specs {
+            ports.add_configured(spec);
         }
         ports.set_of_file(FileNames::of(config));
         for spec in &config.overlays {
@@ -120,10 +138,10 @@ impl Daemon {
         if let Some(spec) = &config.xen_disks {
             state.add_xen_disks(spec.clone());
         }
-        let handler = || Arc::clone(&state) as Arc<dyn Handler>;
         let metrics = config.metrics.as_ref();
         let metrics = metrics.map(|spec| MetricsServer::start(spec, listener, handler()));
         let metrics = metrics.transpose()?;
+        state.set_listeners(server.shared(), metrics.as_ref().map(MetricsServer::shared));
         let tasks = state.start_tasks().map_err(DaemonError::Workers)?;
         if config.ports.is_empty() && config.disks.is_empty() && config.xen_disks.is_none() {
             warn!("the configuration has no ports; add some with `ringmain port add`");
@@ -131,6 +149,12 @@ impl Daemon {
         let (workers, ports, disks) = (config.workers, config.ports.len(), config.disks.len());
         info!(workers, control = %config.socket.display(), ports, disks, "ready");
         Ok(Daemon { _metrics: metrics, _server: server, _tasks: tasks, state })
+    }
+
+    /// Has `end` called when another process has taken over. From then on, this value must not be
+    /// dropped: all that it would remove belongs to the other process.
+    pub fn when_handed_over(&self, end: impl FnOnce() + Send + 'static) {
+        self.state.set_end(Box::new(end));
     }
 
     /// Reads the configuration file anew, and applies what has changed.

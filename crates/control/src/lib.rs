@@ -16,6 +16,7 @@ pub mod daemon;
 pub mod disks;
 pub mod events;
 mod evpn;
+pub mod hand_over;
 pub mod kind;
 mod line;
 pub mod metrics;

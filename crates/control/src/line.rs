@@ -67,7 +67,7 @@ pub fn remaining(by: Instant) -> io::Result<Duration> {
 }
 
 /// Whether to try again. After a time-out of the socket, [`remaining`] checks the deadline.
-fn retry_or(error: io::Error) -> io::Result<()> {
+pub fn retry_or(error: io::Error) -> io::Result<()> {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => Ok(()),
         _ => Err(error),

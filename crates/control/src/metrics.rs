@@ -20,6 +20,7 @@ use std::sync::Arc;
 use crate::acceptor::Acceptor;
 use crate::config::{MetricsListen, MetricsSpec};
 use crate::events::RecentEvents;
+use crate::hand_over::{Adopted, Shared};
 use crate::server::Handler;
 use crate::socket_file::{Place, SocketError, SocketFile};
 
@@ -31,6 +32,7 @@ const KEY: &str = "metrics.listen";
 #[derive(Debug, Default)]
 pub struct OpenListener {
     tcp: Option<TcpListener>,
+    adopted: Option<Adopted>,
     events: Arc<RecentEvents>,
 }
 
@@ -48,7 +50,17 @@ impl OpenListener {
             Some(MetricsListen::Tcp(address)) => Some(listen_at(*address)?),
             Some(MetricsListen::Path(_)) | None => None,
         };
-        Ok(OpenListener { tcp, events })
+        Ok(OpenListener { tcp, adopted: None, events })
+    }
+
+    /// None yet: another process will hand its listener over.
+    pub fn to_come(events: Arc<RecentEvents>) -> OpenListener {
+        OpenListener { events, ..OpenListener::default() }
+    }
+
+    /// The listener of another process.
+    pub(crate) fn adopt(&mut self, listener: Adopted) {
+        self.adopted = Some(listener);
     }
 }
 
@@ -64,8 +76,8 @@ fn listen_at(address: SocketAddr) -> Result<TcpListener, SocketError> {
 /// The listener in service. Dropping it closes all connections, and removes the socket's file.
 pub struct MetricsServer {
     // The order matters: nobody is served at a socket that is gone.
-    _acceptor: Acceptor,
-    _file: Option<SocketFile>,
+    acceptor: Acceptor,
+    file: Option<SocketFile>,
 }
 
 impl MetricsServer {
@@ -78,15 +90,19 @@ impl MetricsServer {
         open: OpenListener,
         handler: Arc<dyn Handler>,
     ) -> Result<MetricsServer, SocketError> {
-        let (file, listener, place) = match &spec.listen {
-            MetricsListen::Path(path) => {
+        let (file, listener, place) = match (&spec.listen, open.adopted) {
+            (MetricsListen::Path(path), Some(Adopted { socket, file })) => {
+                (Some(SocketFile::adopt(path, file)), socket, spec.place())
+            }
+            (MetricsListen::Tcp(_), Some(Adopted { socket, .. })) => (None, socket, spec.place()),
+            (MetricsListen::Path(path), None) => {
                 let place = Place { key: KEY, path };
                 let (file, listener) = SocketFile::create(place, spec.permissions)?;
-                (Some(file), listener, path.display().to_string())
+                (Some(file), listener, spec.place())
             }
-            MetricsListen::Tcp(address) => {
+            (MetricsListen::Tcp(address), None) => {
                 let listener = open.tcp.map_or_else(|| listen_at(*address), Ok)?;
-                (None, OwnedFd::from(listener), address.to_string())
+                (None, OwnedFd::from(listener), spec.place())
             }
         };
         let events = spec.dashboard.then_some(open.events);
@@ -96,6 +112,12 @@ impl MetricsServer {
             place,
             error,
         })?;
-        Ok(MetricsServer { _acceptor: acceptor, _file: file })
+        Ok(MetricsServer { acceptor, file })
+    }
+
+    /// The listening socket, for a process that takes over.
+    pub(crate) fn shared(&self) -> Shared {
+        let file = self.file.as_ref().and_then(SocketFile::identity);
+        Shared { socket: Arc::clone(self.acceptor.listener()), file }
     }
 }

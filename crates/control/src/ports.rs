@@ -21,6 +21,7 @@ use crate::report;
 use crate::vif::Vif;
 
 mod changes;
+mod hand_over;
 mod mirrors;
 mod reload;
 

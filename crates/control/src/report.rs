@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use hypervisor::embedded::{CopyUsage, StoreUsage};
-use network::count::{DropReason, QueueCounters};
 use network::fabric::Fabric;
 use network::poll::show::PollCounters;
 use network::poll::{Decision, PollingPolicy, State};
@@ -25,9 +24,11 @@ use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
 use crate::vif::Vif;
 
+mod counters;
 mod disk;
 mod limits;
 
+pub use counters::{continue_counts, counts, no_counts};
 pub use disk::describe_disk;
 pub use limits::{disk_limits, limits};
 use limits::{texts, vif_limits};
@@ -37,42 +38,6 @@ const LONGEST_GAP_NS: u64 = 1 << 31;
 /// How long a worker that has not changed its state is still taken to be short of CPU time. A
 /// worker that sleeps does not find out that the shortage is over.
 const SHORTAGE: Duration = Duration::from_secs(1);
-
-/// No frames, and none dropped for any reason.
-pub fn no_counts() -> Counts {
-    let drops = DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), 0)).collect();
-    Counts { drops, ..Counts::default() }
-}
-
-/// The counters of a queue pair at this moment.
-pub fn counts(queue: &QueueCounters) -> Counts {
-    let dropped = |reason: &DropReason| (reason.name().to_owned(), queue.dropped(*reason));
-    let drops = DropReason::ALL.iter().map(dropped).collect();
-    Counts {
-        tx_frames: queue.tx.frames.get(),
-        tx_bytes: queue.tx.bytes.get(),
-        tx_bursts: queue.tx.bursts.get(),
-        tx_interrupts: queue.tx.interrupts.get(),
-        tx_suppressed: queue.tx.suppressed.get(),
-        rx_frames: queue.rx.frames.get(),
-        rx_bytes: queue.rx.bytes.get(),
-        rx_bursts: queue.rx.bursts.get(),
-        rx_interrupts: queue.rx.interrupts.get(),
-        rx_suppressed: queue.rx.suppressed.get(),
-        rx_deferred: queue.rx.deferred.get(),
-        direct_frames: queue.direct.frames.get(),
-        direct_bytes: queue.direct.bytes.get(),
-        copies: queue.copies.get(),
-        blocked: queue.blocked.get(),
-        waited_ns: queue.waits.sum(),
-        tx_limited: queue.tx_limited.get(),
-        page_faults: queue.page_faults.get(),
-        fault_waits: queue.fault_waits.get(),
-        slow_interrupts: queue.slow_interrupts.get(),
-        kicks: queue.kicks.get(),
-        drops,
-    }
-}
 
 /// State that all ports have in common.
 pub struct Context<'a> {

@@ -5,6 +5,7 @@
 //! requests and the number of connections are limited.
 
 use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,8 +17,9 @@ use serde_json::Value as Json;
 use unix_socket::Permissions;
 
 use crate::acceptor::{Acceptor, Connections};
-use crate::api::{Answer, CaptureRequest, Reply, Request, VERSION};
+use crate::api::{Answer, CaptureRequest, Manifest, Reply, Request, VERSION};
 use crate::capture::CaptureSession;
+use crate::hand_over::{Adopted, Shared};
 use crate::line;
 use crate::socket_file::{Place, SocketError, SocketFile};
 
@@ -51,14 +53,30 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// The problem, in a line for people.
     fn capture(&self, request: CaptureRequest) -> Result<CaptureSession, String>;
+
+    /// What the daemon serves, for a process that understands these formats of state, and is about
+    /// to take over.
+    ///
+    /// # Errors
+    /// What stands in the way, in lines for people.
+    fn offer(&self, formats: &[u32]) -> Result<Manifest, String> {
+        let _ = formats;
+        Err("nothing can be handed over".to_owned())
+    }
+
+    /// Hands over to the process at the other end of a connection, which has got the manifest.
+    /// Returns if this process goes on.
+    fn give(&self, stream: UnixStream) {
+        drop(stream);
+    }
 }
 
 /// A control socket that is being served. Dropping it closes all connections and removes the
 /// socket.
 pub struct Server {
     // The order matters: nobody is served at a socket that is gone.
-    _acceptor: Acceptor,
-    _file: SocketFile,
+    acceptor: Acceptor,
+    file: SocketFile,
 }
 
 impl Server {
@@ -74,9 +92,37 @@ impl Server {
     ) -> Result<Server, SocketError> {
         let place = Place { key: "control.socket", path };
         let (file, listener) = SocketFile::create(place, access.permissions)?;
+        Server::serve(place, access, (file, listener), handler)
+    }
+
+    /// Serves the socket of another process, which ends.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub(crate) fn adopt(
+        path: &Path,
+        access: ControlAccess,
+        Adopted { socket, file }: Adopted,
+        handler: Arc<dyn Handler>,
+    ) -> Result<Server, SocketError> {
+        let place = Place { key: "control.socket", path };
+        Server::serve(place, access, (SocketFile::adopt(path, file), socket), handler)
+    }
+
+    fn serve(
+        place: Place<'_>,
+        access: ControlAccess,
+        (file, listener): (SocketFile, OwnedFd),
+        handler: Arc<dyn Handler>,
+    ) -> Result<Server, SocketError> {
         let clients = Clients { refused: access.refused, handler };
         let acceptor = Acceptor::start(listener, clients).map_err(|error| place.failed(error))?;
-        Ok(Server { _acceptor: acceptor, _file: file })
+        Ok(Server { acceptor, file })
+    }
+
+    /// The listening socket, for a process that takes over.
+    pub(crate) fn shared(&self) -> Shared {
+        Shared { socket: Arc::clone(self.acceptor.listener()), file: self.file.identity() }
     }
 }
 
@@ -143,10 +189,31 @@ fn serve(stream: &mut UnixStream, handler: &dyn Handler) -> io::Result<()> {
                 }
                 Err(error) => refusal(error),
             },
+            Ok(Request::TakeOver { formats }) => {
+                match may_take_over(stream).and_then(|()| handler.offer(&formats)) {
+                    Ok(manifest) => {
+                        let answer = reply(Reply::TakeOver(manifest));
+                        line::write(stream, &answer, Instant::now() + TIMEOUT)?;
+                        handler.give(stream.try_clone()?);
+                        return Ok(());
+                    }
+                    Err(error) => refusal(error),
+                }
+            }
             Ok(request) => handler.handle(request).map_or_else(refusal, reply),
             Err(error) => refusal(error),
         };
         line::write(stream, &answer, Instant::now() + TIMEOUT)?;
+    }
+}
+
+/// Only the daemon's own user and root may get guests' memory, whoever may use the socket.
+fn may_take_over(stream: &UnixStream) -> Result<(), String> {
+    let own = rustix::process::geteuid();
+    let is_allowed = |uid: rustix::process::Uid| uid == own || uid.is_root();
+    match socket_peercred(stream) {
+        Ok(peer) if is_allowed(peer.uid) => Ok(()),
+        _ => Err("only root and the user that the daemon runs as may take over".to_owned()),
     }
 }
 

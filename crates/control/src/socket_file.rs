@@ -84,6 +84,17 @@ impl SocketFile {
         let path = place.path;
         Ok((SocketFile { path: path.to_owned(), identity: identity(path) }, listener))
     }
+
+    /// The file of another process' socket, whose device and number are `identity`. It is removed
+    /// with the value.
+    pub fn adopt(path: &Path, identity: (u64, u64)) -> SocketFile {
+        SocketFile { path: path.to_owned(), identity: Some(identity) }
+    }
+
+    /// Device and number of the file.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        self.identity
+    }
 }
 
 impl Drop for SocketFile {

@@ -1,6 +1,7 @@
 //! State that the threads of the daemon share, and the answers to requests.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,14 @@ use switch::Limits;
 use switch::filter::RuleSet;
 use tracing::info;
 
-use crate::api::{CaptureRequest, PacketQuery, PortReport, Reply, Request};
+use crate::api::{CaptureRequest, Manifest, PacketQuery, PortReport, Reply, Request};
 use crate::backend;
 use crate::capture::CaptureSession;
 use crate::config::{Config, DiskSpec, PortSpec, XenDisksSpec, sockets};
 use crate::config_file::ConfigFile;
 use crate::confinement::{self, Confinement};
 use crate::disks::{self, DiskStarter, Disks};
+use crate::hand_over::Giver;
 use crate::natural;
 use crate::overlays::Overlays;
 use crate::periodic::PeriodicTask;
@@ -29,6 +31,7 @@ use crate::report;
 use crate::rules;
 use crate::server::Handler;
 
+mod hand_over;
 mod profiling;
 mod reload;
 mod workers;
@@ -59,6 +62,7 @@ pub struct DaemonState {
     starter: Arc<DiskStarter>,
     profiler: Profiler,
     balancer: Mutex<Balancer>,
+    giver: Giver,
     started: Instant,
 }
 
@@ -100,6 +104,7 @@ impl DaemonState {
             layers,
             profiler: Profiler::new(),
             balancer: Mutex::default(),
+            giver: Giver::default(),
             started: Instant::now(),
         })
     }
@@ -335,6 +340,8 @@ impl Handler for DaemonState {
             }
             // The server takes it to `capture`.
             Request::Capture(_) => Err("a capture needs a connection".to_owned()),
+            // The server takes it to `offer` and `give`.
+            Request::TakeOver { .. } => Err("a take-over needs a connection".to_owned()),
         }
     }
 
@@ -349,5 +356,13 @@ impl Handler for DaemonState {
             let found = names.iter().find(|(_, other)| *other == name);
             found.map(|(port, _)| *port).ok_or_else(|| ports.not_capturable(name))
         })
+    }
+
+    fn offer(&self, formats: &[u32]) -> Result<Manifest, String> {
+        self.manifest(formats)
+    }
+
+    fn give(&self, stream: UnixStream) {
+        self.hand_over(stream);
     }
 }

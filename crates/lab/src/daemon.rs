@@ -1,7 +1,7 @@
 //! A daemon of the experiment's own: `ringmain serve` as a child, with its configuration and
 //! sockets in a folder that goes when it does.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ use crate::serve;
 
 /// How long a start or an orderly end may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long workers go on taking stamps if nobody asks again, in seconds.
+/// How long workers go on taking stamps without another request, in seconds.
 const LEASE: u32 = 600;
 
 /// A running daemon. It is stopped when this value goes.
@@ -54,6 +54,13 @@ pub enum DaemonError {
     /// The daemon gave an answer of another kind than was asked for.
     #[error("the daemon gave an unexpected answer")]
     Answer,
+}
+
+/// Whether each frame that came in went out or is counted as dropped; only when nothing moves.
+pub fn is_balanced(stats: &Stats) -> bool {
+    let mut sum = stats.removed.clone();
+    stats.ports.iter().for_each(|port| sum.add(&port.total));
+    sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped()
 }
 
 impl Daemon {
@@ -97,9 +104,15 @@ impl Daemon {
         config: impl FnOnce(&Path) -> String,
         namespace: Option<&Namespace>,
     ) -> Result<Daemon, DaemonError> {
-        let failed = |source| DaemonError::Start { what: "find this program", source };
-        let binary = std::env::current_exe().map_err(failed)?;
-        Daemon::launch(&binary, &serve::options(design), config, namespace, |_| ())
+        Daemon::launch(&this_program()?, &serve::options(design), config, namespace, |_| ())
+    }
+
+    /// The same, whose disks carry nothing out.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn with_null_disks(config: impl FnOnce(&Path) -> String) -> Result<Daemon, DaemonError> {
+        Daemon::launch(&this_program()?, &["--null-disks".to_owned()], config, None, |_| ())
     }
 
     fn launch(
@@ -119,13 +132,16 @@ impl Daemon {
         let file = dir.path().join("ringmain.toml");
         std::fs::write(&file, text).map_err(failed("write a configuration"))?;
 
-        let log = File::create(dir.path().join("log")).map_err(failed("write a log"))?;
+        // To be appended to: a process that takes over writes there, too.
+        let mut log = OpenOptions::new();
+        let log = log.create(true).append(true).open(dir.path().join("log"));
+        let log = log.map_err(failed("write a log"))?;
         let mut command = match namespace {
             Some(namespace) => namespace.command(binary),
             None => ChildProcess::command(binary),
         };
         command.arg("serve").args(options).arg("--config").arg(&file).stdin(Stdio::null());
-        // It would have it listen where the user's own daemon does.
+        // The variable would make the daemon listen where the user's own daemon does.
         command.env_remove("RINGMAIN_CONTROL");
         command.stdout(log.try_clone().map_err(failed("write a log"))?).stderr(log);
         change(&mut command);
@@ -146,6 +162,56 @@ impl Daemon {
         self.process.child().wait().map_err(failed)?;
         self.process = ChildProcess::start(&mut self.command).map_err(failed)?;
         self.wait_until_it_answers()
+    }
+
+    /// Has a new process take over from it, with the same program and configuration, and waits until
+    /// the old one has ended. Returns how long no process has served the rings, as the new one says.
+    ///
+    /// # Errors
+    /// When the new process does not take over. The old one goes on then.
+    pub fn take_over(&mut self) -> Result<Duration, DaemonError> {
+        let failed = |source| DaemonError::Start { what: "start the daemon anew", source };
+        let log = self.dir.path().join("log");
+        let (before, log) = (self.log().len(), File::options().append(true).open(log));
+        let log = log.map_err(failed)?;
+        let mut command = Command::new(self.command.get_program());
+        command.args(self.command.get_args()).arg("--take-over").stdin(Stdio::null());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.stdout(log.try_clone().map_err(failed)?).stderr(log);
+        let mut new = ChildProcess::start(&mut command).map_err(failed)?;
+        let mut deadline = Deadline::new(TIMEOUT);
+        let old = loop {
+            if let Some(status) = self.process.ended() {
+                break status;
+            }
+            if let Some(status) = new.ended() {
+                return Err(self.died(&format!("goes on, and the new one ended with {status}")));
+            }
+            if deadline.is_over() {
+                return Err(self.died("does not hand over"));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        self.process = new;
+        if !old.success() {
+            return Err(self.died(&format!("was taken over, and ended with {old}")));
+        }
+        self.wait_until_it_answers()?;
+        while !deadline.is_over() {
+            let log = self.log();
+            let outage = log.get(before..).and_then(|new| new.split("outage_us=").nth(1));
+            let outage = outage.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            if let Some(outage) = outage {
+                return Ok(Duration::from_micros(outage));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Err(self.died("says nothing of a take-over"))
     }
 
     fn wait_until_it_answers(&mut self) -> Result<(), DaemonError> {
@@ -211,6 +277,12 @@ impl Daemon {
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }
+}
+
+/// The file of this program.
+fn this_program() -> Result<PathBuf, DaemonError> {
+    let failed = |source| DaemonError::Start { what: "find this program", source };
+    std::env::current_exe().map_err(failed)
 }
 
 fn socket(dir: &TempDir) -> PathBuf {

@@ -116,6 +116,10 @@ pub struct Serve {
     /// print all problems, and exit
     #[arg(long)]
     pub check: bool,
+    /// Take over from the daemon that is running: its guests, sockets and TAPs, without a
+    /// disconnection
+    #[arg(long, conflicts_with = "check")]
+    pub take_over: bool,
     /// Run without the sandbox, with all rights of the user that starts the daemon. Only to find
     /// faults
     #[arg(long)]

@@ -3,12 +3,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use control::config::{Config, Host, Others};
 use control::config_file::ConfigFile;
 use control::daemon::{Daemon, DaemonError};
 use control::events::RecentEvents;
+use control::hand_over::TakeOver;
 use control::metrics::OpenListener;
 use control::preflight;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -43,7 +44,13 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
         .map_err(|error| Failure::System { what: "catch signals", error })?;
     raise_descriptor_limit();
     let manager = Notifier::connect();
-    let metrics = OpenListener::open(config.metrics.as_ref(), events).map_err(DaemonError::from)?;
+    // Before the sandbox, which may not let this process reach the running daemon's socket.
+    let take_over = args.take_over.then(|| TakeOver::begin(&config)).transpose();
+    let take_over = take_over.map_err(DaemonError::from)?;
+    let metrics = match &take_over {
+        Some(take_over) if take_over.has_metrics_of(&config) => OpenListener::to_come(events),
+        _ => OpenListener::open(config.metrics.as_ref(), events).map_err(DaemonError::from)?,
+    };
     // Before any thread starts: threads inherit the sandbox.
     let confinement = match config.sandbox.enabled && !args.no_sandbox {
         true => confine::enter(&config, &args.config),
@@ -51,12 +58,28 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     };
     let _log = log::LogWriter::start()
         .map_err(|error| Failure::System { what: "start the thread of the log", error })?;
-    let daemon = Daemon::start_confined(&config, Some(file), confinement, metrics)?;
+    let takes_over = take_over.is_some();
+    let daemon = Daemon::start_confined(&config, Some(file), confinement, metrics, take_over)?;
+    if takes_over {
+        // The service manager knows the process that was taken over.
+        manager.notify(&format!("MAINPID={}", std::process::id()));
+    }
     manager.notify("READY=1");
+    let (handle, handed_over) = (signals.handle(), Arc::new(AtomicBool::new(false)));
+    let flag = Arc::clone(&handed_over);
+    daemon.when_handed_over(move || {
+        flag.store(true, Ordering::Release);
+        handle.close();
+    });
     let watchdog = manager
         .watch(daemon.probe())
         .map_err(|error| Failure::System { what: "start the watchdog", error })?;
     wait_for_the_end(&mut signals, &daemon);
+    if handed_over.load(Ordering::Acquire) {
+        // Nothing of it may be dropped: sockets and rings are another process'.
+        std::mem::forget(daemon);
+        return Ok(());
+    }
     manager.notify("STOPPING=1");
     drop(watchdog);
     end_at_the_next_signal().map_err(|error| Failure::System { what: "catch signals", error })?;
@@ -92,7 +115,8 @@ fn check(path: &Path, text: &str, config: &Config) -> Result<(), Failure> {
     ))
 }
 
-/// Returns at the first signal that ends the daemon. SIGHUP reloads the configuration.
+/// Returns at the first signal that ends the daemon, or when another process has taken over. SIGHUP
+/// reloads the configuration.
 fn wait_for_the_end(signals: &mut Signals, daemon: &Daemon) {
     for signal in signals.forever() {
         let name = signal_name(signal).unwrap_or("unknown");

@@ -281,3 +281,14 @@ fn guests_of_a_kernels_vxlan_and_ours_are_neighbours_over_ipv4() {
 fn guests_of_a_kernels_vxlan_and_ours_are_neighbours_over_ipv6() {
     one_network(&V6);
 }
+
+/// The peers go on while a new process takes over.
+#[test]
+#[ignore = "needs root, iperf and ping"]
+fn a_new_process_takes_over_with_its_overlays() {
+    let mut site = Site::start(&V4);
+    site.until_it_pings(&V4, 100);
+    site.daemon.take_over().unwrap();
+    site.until_it_pings(&V4, 100);
+    assert_eq!(site.json(&["overlay", "show", "--json"])["overlays"][0]["state"], "connected");
+}

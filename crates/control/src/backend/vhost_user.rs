@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::vhost_user::net::{self, Port, PortConfig};
+use ::vhost_user::transport::saved::{Files, SavedServer};
 use ::vhost_user::transport::server;
 use ::vhost_user::transport::status::State;
 use network::fabric::Fabric;
@@ -14,6 +15,7 @@ use xen::netif::options::PortOptions;
 use super::{Backend, BackendError, Condition, create_directory};
 use crate::api::PortState;
 use crate::config::{MemorySize, Mode, PortSpec};
+use crate::hand_over::port::HandOver;
 
 /// Puts a port into service.
 pub(super) fn start(
@@ -23,15 +25,38 @@ pub(super) fn start(
     restrictions: &RestrictionsTemplate,
     queues: u16,
 ) -> Result<Box<dyn Backend>, BackendError> {
+    if mode == Mode::Server {
+        create_directory(socket)?;
+    }
+    let config = config(spec, (socket, mode), restrictions, queues);
+    Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
+}
+
+/// Puts a port into service that another process has served.
+pub(super) fn restore(
+    fabric: &Arc<Fabric>,
+    spec: &PortSpec,
+    place: (&Path, Mode),
+    restrictions: &RestrictionsTemplate,
+    queues: u16,
+    (saved, files): (SavedServer, Files),
+) -> Result<Box<dyn Backend>, BackendError> {
+    let config = config(spec, place, restrictions, queues);
+    Ok(Box::new(Port::restore(Arc::clone(fabric), config, saved, files)?))
+}
+
+fn config(
+    spec: &PortSpec,
+    (socket, mode): (&Path, Mode),
+    restrictions: &RestrictionsTemplate,
+    queues: u16,
+) -> PortConfig {
     let mode = match mode {
-        Mode::Server => {
-            create_directory(socket)?;
-            server::Mode::Server
-        }
+        Mode::Server => server::Mode::Server,
         Mode::Client => server::Mode::Client,
     };
     let PortOptions { coalescing, policy, .. } = spec.options;
-    let config = PortConfig {
+    PortConfig {
         name: spec.name.clone(),
         socket: socket.to_owned(),
         mode,
@@ -43,8 +68,7 @@ pub(super) fn start(
         policy,
         restrictions: restrictions.instantiate(),
         memory: spec.settings.memory.0,
-    };
-    Ok(Box::new(Port::start(Arc::clone(fabric), config)?))
+    }
 }
 
 impl From<State> for PortState {
@@ -61,6 +85,10 @@ impl From<State> for PortState {
 impl Backend for Port {
     fn id(&self) -> Option<PortId> {
         Some(self.port())
+    }
+
+    fn hand_over(&self) -> Option<&dyn HandOver> {
+        Some(self)
     }
 
     fn limit_memory(&self, limit: MemorySize) {

@@ -24,6 +24,14 @@ pub struct MetricsSpec {
 }
 
 impl MetricsSpec {
+    /// The address or the path.
+    pub fn place(&self) -> String {
+        match &self.listen {
+            MetricsListen::Path(path) => path.display().to_string(),
+            MetricsListen::Tcp(address) => address.to_string(),
+        }
+    }
+
     /// The path of the socket, if it is one.
     pub fn path(&self) -> Option<&PathBuf> {
         match &self.listen {

@@ -130,6 +130,15 @@ impl PortKind {
         }
     }
 
+    /// The kind and the end that the port attaches to, for people.
+    pub fn describe(&self) -> String {
+        let Attachment { socket, mode, device, .. } = self.attachment();
+        let mode = mode.map(|mode| format!(" ({})", mode.name())).unwrap_or_default();
+        let end = socket.map(|path| format!(" at {}", path.display()));
+        let end = end.or_else(|| device.map(|device| format!(" {device}"))).unwrap_or_default();
+        format!("{}{end}{mode}", self.kind().name())
+    }
+
     /// The path of its socket.
     pub fn socket(&self) -> Option<&PathBuf> {
         self.attachment().socket

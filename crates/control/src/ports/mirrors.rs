@@ -1,6 +1,6 @@
 //! Which ports are mirrored, and where.
 
-use switch::{Mirrors, PortId};
+use switch::Mirrors;
 
 use super::Ports;
 
@@ -15,10 +15,6 @@ impl Ports {
     pub(super) fn possible_mirrors(&self, name: &str) -> Vec<String> {
         let can = self.specs().filter(|spec| spec.kind.kind().can_mirror() && spec.name != name);
         can.map(|spec| spec.name.clone()).collect()
-    }
-
-    fn id(&self, name: &str) -> Option<PortId> {
-        self.ports.get(name)?.backend.as_ref().ok()?.id()
     }
 
     fn mirrors(&self) -> Mirrors {

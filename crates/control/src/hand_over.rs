@@ -1,0 +1,26 @@
+//! A new process takes over from a running daemon: guests, sockets and learned addresses.
+//!
+//! The new process asks at the control socket. The connection carries the hand-over from then on,
+//! as [messages](channel) with descriptors:
+//!
+//! 1. The running daemon, the *giver*, lists what it serves ([`Manifest`](crate::api::Manifest)), or
+//!    refuses by name. The new process, the *taker*, compares the list with its configuration, and
+//!    refuses by name. Nothing has changed so far.
+//! 2. The taker asks for the state. The giver parks the control threads of all ports, whose rings
+//!    go on, and sends what their front-ends have said. The taker maps the guests' memory.
+//! 3. The taker is ready. The giver withdraws all queues from its workers, and sends where the rings
+//!    stand.
+//! 4. The taker says that they are its own, and starts them. The giver ends.
+//!
+//! A giver that hears nothing of step 4 cuts the connection, so that nothing can be said any more,
+//! and goes on from where it stopped. So at every moment one process or none uses the rings.
+
+pub(crate) mod channel;
+mod giver;
+pub(crate) mod message;
+pub(crate) mod port;
+mod taker;
+
+pub(crate) use giver::{Giver, Shared};
+pub(crate) use taker::{Adopted, Incoming};
+pub use taker::{TakeOver, TakeOverError};

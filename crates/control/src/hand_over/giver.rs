@@ -1,0 +1,279 @@
+//! The running daemon, from which another process takes over.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use network::fabric::{Fabric, Kept};
+use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
+use tracing::{info, warn};
+use vhost_user::transport::saved::SavedListener;
+
+use super::channel::Channel;
+use super::message::{FORMAT, FromGiver, FromTaker, PausedPort, SavedAddress};
+use super::port::{HandOver, Pending};
+use crate::api::Manifest;
+use crate::ports::Ports;
+
+/// How long the taker may need to start up.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the taker may need to map the guests' memory, and all messages of that step.
+const STATE_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long the taker may need to say that it has taken the rings. Guests wait meanwhile.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often it is tried again to take the queues from the workers, and the pause before that. Guests
+/// that take frames slowly hold up a queue that sends to them.
+const ATTEMPTS: u32 = 20;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// A listening socket of the daemon.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    /// The socket.
+    pub socket: Arc<OwnedFd>,
+    /// Device and number of its file, if it has one.
+    pub file: Option<(u64, u64)>,
+}
+
+/// The listening sockets of the daemon.
+#[derive(Clone, Default)]
+struct Listeners {
+    control: Option<Shared>,
+    metrics: Option<Shared>,
+}
+
+/// Ends the process, once.
+type End = Box<dyn FnOnce() + Send>;
+
+/// What the daemon gives beside its ports, and what it does then.
+#[derive(Default)]
+pub(crate) struct Giver {
+    /// Locked for a whole hand-over.
+    one: Mutex<()>,
+    listeners: Mutex<Listeners>,
+    end: Mutex<Option<End>>,
+}
+
+/// Why the daemon goes on.
+type Reason = String;
+
+fn broken(what: &str) -> impl Fn(io::Error) -> Reason {
+    move |error| format!("the new process {what} ({error})")
+}
+
+impl Giver {
+    /// The daemon's listening sockets.
+    pub fn set_listeners(&self, control: Shared, metrics: Option<Shared>) {
+        *self.listeners.lock() = Listeners { control: Some(control), metrics };
+    }
+
+    /// What ends the process after it was taken over.
+    pub fn set_end(&self, end: End) {
+        *self.end.lock() = Some(end);
+    }
+
+    /// What the daemon serves, in a format that the taker understands.
+    ///
+    /// # Errors
+    /// All that stands in the way, in lines for people.
+    pub fn manifest(
+        formats: &[u32],
+        ports: &Ports,
+        disks: Vec<String>,
+        metrics: Option<String>,
+    ) -> Result<Manifest, String> {
+        if !formats.contains(&FORMAT) {
+            return Err(format!(
+                "the running daemon hands over state of format {FORMAT}, and the new process \
+                 understands formats {formats:?}: restart the daemon instead"
+            ));
+        }
+        let cannot = |what: String| format!("{what} cannot be handed over to a new process");
+        let mut obstacles: Vec<String> =
+            disks.into_iter().map(|name| cannot(format!("disk {name:?}"))).collect();
+        let (ports, others) = ports.manifest();
+        obstacles.extend(
+            others.into_iter().map(|(name, kind)| cannot(format!("port {name:?} of kind {kind}"))),
+        );
+        match obstacles.is_empty() {
+            true => {
+                let release = env!("CARGO_PKG_VERSION").to_owned();
+                Ok(Manifest { format: FORMAT, release, ports, metrics })
+            }
+            false => Err(obstacles.join("\n")),
+        }
+    }
+
+    /// Whether nobody else takes over.
+    pub fn try_begin(&self) -> Option<parking_lot::MutexGuard<'_, ()>> {
+        self.one.try_lock()
+    }
+
+    /// Hands everything over to the process at the other end of `stream`, which has the manifest.
+    /// Returns, with the reason, if this process goes on.
+    pub fn give(&self, stream: UnixStream, fabric: &Fabric, ports: &Mutex<Ports>) -> Reason {
+        let mut channel = Channel::new(stream);
+        match channel.receive(Instant::now() + START_TIMEOUT) {
+            Ok(received) if matches!(received.message, FromTaker::Prepare) => {}
+            Ok(_) => return "the new process broke the protocol".to_owned(),
+            Err(error) => return broken("refused, or went away")(error),
+        }
+        // Requests for ports wait from here on.
+        let ports = ports.lock();
+        let mut parked = Parked { fabric, ports: Vec::new(), is_held: false };
+        match self.hand_over(&mut channel, &ports, &mut parked) {
+            Err(reason) => {
+                drop(parked);
+                let answer = FromGiver::Refused(reason.clone());
+                // The new process may be the reason.
+                let _ = channel.send(&answer, b"", &[], Instant::now() + TAKE_TIMEOUT);
+                reason
+            }
+            Ok(()) => {
+                // All of it is the new process' now: nothing is removed, and nothing ends in order.
+                std::mem::forget(parked);
+                info!("handed over to a new process");
+                if let Some(end) = self.end.lock().take() {
+                    end();
+                }
+                loop {
+                    std::thread::park();
+                }
+            }
+        }
+    }
+
+    fn hand_over<'a>(
+        &self,
+        channel: &mut Channel,
+        ports: &'a Ports,
+        parked: &mut Parked<'a>,
+    ) -> Result<(), Reason> {
+        let by = Instant::now() + STATE_TIMEOUT;
+        self.send_sockets(channel, by)?;
+        for (name, port) in ports.to_hand_over() {
+            let (state, files) = port.park().map_err(|error| format!("port {name:?}: {error}"))?;
+            parked.ports.push((name, port));
+            let message = FromGiver::Port { name: name.to_owned(), state: Box::new(state) };
+            channel
+                .send(&message, b"", &files.into_inner(), by)
+                .map_err(broken("did not take the state"))?;
+        }
+        let message = FromGiver::Addresses(addresses(parked.fabric, ports));
+        channel.send(&message, b"", &[], by).map_err(broken("did not take the state"))?;
+        match channel.receive(by).map_err(broken("did not get ready"))?.message {
+            FromTaker::Ready => {}
+            FromTaker::Prepare | FromTaker::Taken => return Err(protocol()),
+        }
+        let (mut paused, since) = parked.pause()?;
+        for (name, port) in &mut paused {
+            port.counts = ports.counts(name);
+        }
+        let by = Instant::now() + TAKE_TIMEOUT;
+        let bytes: Vec<&[u8]> = paused.iter().map(|(_, port)| &port.bytes[..]).collect();
+        let bytes = bytes.concat();
+        let message = FromGiver::Positions { ports: paused, since };
+        let sent = channel.send(&message, &bytes, &[], by);
+        let mut taken = sent.and_then(|()| channel.receive(by));
+        if !taken.as_ref().is_ok_and(|said| matches!(said.message, FromTaker::Taken)) {
+            // It says nothing any more that is not on its way already.
+            channel.cut();
+            taken = channel.receive(Instant::now() + TAKE_TIMEOUT).or(taken);
+        }
+        match taken.map_err(broken("did not take the rings"))?.message {
+            FromTaker::Taken => Ok(()),
+            FromTaker::Prepare | FromTaker::Ready => Err(protocol()),
+        }
+    }
+
+    fn send_sockets(&self, channel: &mut Channel, by: Instant) -> Result<(), Reason> {
+        let Listeners { control, metrics } = self.listeners.lock().clone();
+        let control = control.ok_or("the control socket is not in service yet")?;
+        let failed = broken("did not take the sockets");
+        let copy = |shared: &Shared| shared.socket.as_fd().try_clone_to_owned();
+        let sockets = [Some(&control), metrics.as_ref()].into_iter().flatten().map(copy);
+        let sockets = sockets.collect::<io::Result<Vec<_>>>().map_err(&failed)?;
+        let saved = |socket, shared: &Shared| SavedListener {
+            socket,
+            file: shared.file.unwrap_or_default(),
+        };
+        let message = FromGiver::Sockets {
+            control: saved(0, &control),
+            metrics: metrics.map(|metrics| saved(1, &metrics)),
+        };
+        channel.send(&message, b"", &sockets, by).map_err(failed)
+    }
+}
+
+fn protocol() -> Reason {
+    "the new process broke the protocol".to_owned()
+}
+
+/// The monotonic clock, in nanoseconds.
+pub(super) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn addresses(fabric: &Fabric, ports: &Ports) -> Vec<SavedAddress> {
+    let names = ports.names();
+    let learned = fabric.table().into_iter().filter(|row| row.idle.is_some());
+    let address = |row: switch::Row| {
+        let port = names.get(&row.port)?.clone();
+        let station = row.station;
+        Some(SavedAddress { vlan: station.network.vid(), mac: station.mac.0, port })
+    };
+    learned.filter_map(address).collect()
+}
+
+/// Ports whose threads wait. Dropped, all go on.
+struct Parked<'a> {
+    fabric: &'a Fabric,
+    ports: Vec<(&'a str, &'a dyn HandOver)>,
+    /// No worker has a queue.
+    is_held: bool,
+}
+
+impl Parked<'_> {
+    /// Takes all queues from the workers, and stops them. Returns when it has begun with that.
+    fn pause(&mut self) -> Result<(Vec<(String, PausedPort)>, u64), Reason> {
+        let mut left = ATTEMPTS;
+        let since = loop {
+            let since = now_ns();
+            match self.fabric.withdraw() {
+                Ok(()) => break since,
+                Err(Kept(port)) if left == 0 => {
+                    return Err(format!("port {port:?} takes frames too slowly"));
+                }
+                Err(Kept(port)) => {
+                    left -= 1;
+                    info!(port = %port, "takes frames slowly; the hand-over waits for it");
+                    std::thread::sleep(ATTEMPT_PAUSE);
+                }
+            }
+        };
+        self.is_held = true;
+        let pending: Vec<(&str, Pending<Option<PausedPort>>)> =
+            self.ports.iter().map(|(name, port)| (*name, port.pause())).collect();
+        let paused = pending.into_iter().map(|(name, paused)| {
+            let paused = paused.wait().ok_or_else(|| format!("port {name:?} has ended"))?;
+            Ok((name.to_owned(), paused))
+        });
+        Ok((paused.collect::<Result<_, Reason>>()?, since))
+    }
+}
+
+impl Drop for Parked<'_> {
+    fn drop(&mut self) {
+        let pending: Vec<_> = self.ports.iter().map(|(_, port)| port.unpark()).collect();
+        pending.into_iter().for_each(Pending::wait);
+        if self.is_held {
+            self.fabric.release();
+            warn!("the queues are back at their workers");
+        }
+    }
+}
