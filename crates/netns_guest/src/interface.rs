@@ -78,13 +78,13 @@ pub struct Interface {
 
 impl Interface {
     /// Keeps the interface connected until `stop` is readable. Sends the outcome of the first
-    /// attempt to `first`; if that attempt fails, there is no other.
-    pub fn run(&self, first: &mpsc::Sender<Result<(), ConnectionError>>) {
+    /// attempt to `first`: how many queues are in use. If that attempt fails, there is no other.
+    pub fn run(&self, first: &mpsc::Sender<Result<usize, ConnectionError>>) {
         let mut reported = false;
         while !self.stopped(Duration::ZERO) {
-            let ready = || {
+            let ready = |queues| {
                 if !reported {
-                    let _ = first.send(Ok(()));
+                    let _ = first.send(Ok(queues));
                 }
                 reported = true;
             };
@@ -108,8 +108,8 @@ impl Interface {
     }
 
     /// Connects to the hypervisor, and serves the interface until `stop` is readable. Calls `ready`
-    /// when the backend is connected for the first time.
-    fn connect(&self, ready: impl FnOnce()) -> Result<(), ConnectionError> {
+    /// with the number of queues when the backend is connected for the first time.
+    fn connect(&self, ready: impl FnOnce(usize)) -> Result<(), ConnectionError> {
         let (guest, line) = become_guest(&self.socket, self.admission.clone())?;
         let guest: Arc<dyn Domain> = Arc::new(guest);
         let frontend = Frontend::find(Arc::clone(&guest), 0)?;
@@ -148,7 +148,7 @@ impl Interface {
                 info!(device_queue = status, "connected");
             }
             if let Some(ready) = ready.take() {
-                ready();
+                ready(queues.len());
             }
             if self.forward(
                 &frontend,

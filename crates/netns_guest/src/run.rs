@@ -88,13 +88,14 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 /// Runs a command as a guest. Returns its exit code, as a shell does: 128 and the number of the
-/// signal that ended it.
+/// signal that ended it. Before the command starts, `connected` learns how many queues are in use:
+/// the backend may offer fewer than `config` asks for.
 ///
 /// The process must have no other thread yet, and is in another network namespace afterwards.
 ///
 /// # Errors
 /// See [`GuestError`].
-pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
+pub fn run(config: &GuestConfig, connected: impl FnOnce(usize)) -> Result<u8, GuestError> {
     if !is_name(&config.name) {
         return Err(GuestError::Name(config.name.clone()));
     }
@@ -133,7 +134,10 @@ pub fn run(config: &GuestConfig) -> Result<u8, GuestError> {
         let running = &interface;
         thread.spawn_scoped(scope, move || running.run(&report))?;
         let outcome = match first.recv() {
-            Ok(Ok(())) => execute(config),
+            Ok(Ok(queues)) => {
+                connected(queues);
+                execute(config)
+            }
             Ok(Err(error)) => Err(GuestError::Connect(described(&config.socket, &error))),
             Err(_) => Err(GuestError::Connect("the interface's thread is gone".into())),
         };

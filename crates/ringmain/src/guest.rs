@@ -16,7 +16,7 @@ use crate::units;
 pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
     let socket = match guest.socket {
         Some(socket) => socket,
-        None => find(control, &guest)?,
+        None => find(control)?,
     };
     let shell = || std::env::var_os("SHELL").unwrap_or_else(|| OsString::from("/bin/sh"));
     let command = if guest.command.is_empty() { vec![shell()] } else { guest.command };
@@ -33,26 +33,29 @@ pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
         single_channel: guest.single_channel,
         command,
     };
-    Ok(netns_guest::run(&config)?)
+    Ok(netns_guest::run(&config, |queues| warn_of_missing_queues(&config, queues))?)
+}
+
+/// The port may offer fewer queues than the command line asks for.
+fn warn_of_missing_queues(config: &GuestConfig, queues: usize) {
+    if queues < usize::from(config.queues) {
+        eprintln!(
+            "ringmain: the port allows {} for a guest, so {:?} does not get {}; change `queues` of \
+             the port",
+            units::count(queues as u64, "queue pair"),
+            config.name,
+            config.queues,
+        );
+    }
 }
 
 /// The socket where the daemon's guests connect.
-fn find(control: &Path, guest: &Guest) -> Result<PathBuf, Failure> {
+fn find(control: &Path) -> Result<PathBuf, Failure> {
     let Reply::Ports(ports) = Client::new(control).ask(&Request::PortList)? else {
         return Err(Failure::Mismatch);
     };
     // Guests are ports of this kind, too, but without a socket.
     let port = ports.into_iter().find(|port| port.kind == Kind::Embedded && port.socket.is_some());
     let port = port.ok_or(Failure::NoGuests)?;
-    if guest.queues > port.queue_pairs {
-        eprintln!(
-            "ringmain: port {:?} allows {} for a guest, so {:?} does not get {}; change `queues` of \
-             the port",
-            port.name,
-            units::count(port.queue_pairs.into(), "queue pair"),
-            guest.name,
-            guest.queues,
-        );
-    }
     port.socket.map(PathBuf::from).ok_or(Failure::NoGuests)
 }

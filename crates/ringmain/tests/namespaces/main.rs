@@ -348,6 +348,9 @@ fn what_went_wrong_is_said() {
     fails(&["a", "--", "sh", "-c", "exit 7"], 7, "");
     fails(&["a", "--", "sh", "-c", "kill -9 $$"], 137, "");
     fails(&["a", "--socket", "/no/such/socket", "--", "true"], 1, "/no/such/socket");
+    let socket = site.path("guests.sock").display().to_string();
+    let fewer = "the port allows 4 queue pairs for a guest, so \"a\" does not get 8";
+    fails(&["a", "--socket", &socket, "--queues", "8", "--", "true"], 0, fewer);
     let _other = site.guest("a", "10.9.0.1", 1, "wait");
     wait(|| site.connected("a"));
     fails(&["a", "--", "true"], 1, "a guest \"a\" is there already");
