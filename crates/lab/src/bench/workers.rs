@@ -18,7 +18,7 @@ use ring::split::driver::SplitDriver;
 use tempfile::TempDir;
 use vhost_user::net::Port;
 
-use super::instructions::play::config;
+use super::instructions::rounds::config;
 use super::point::Kind;
 use super::state::State;
 use super::tally::{Run, Tally, Who};
@@ -148,7 +148,10 @@ impl Pair {
             );
             let options = load::Args::from_words(line.split_whitespace());
             let options = options.map_err(|error| load::Error::Options(error.to_string()))?;
-            Ok::<_, BenchError>((devices, load::meet(&options, clock, &AtomicBool::new(false))?))
+            Ok::<_, BenchError>((
+                devices,
+                load::connect_guests(&options, clock, &AtomicBool::new(false))?,
+            ))
         };
         let (devices, mut first) = one.run_while(|| two.run_while(connect))?;
         let second = first.split_off(2);
@@ -216,14 +219,14 @@ impl TestGuest {
     fn carry(&mut self, clock: Clock, seconds: f64, gate: &Barrier) -> Result<f64, BenchError> {
         gate.wait();
         cpu::pin(self.cpu).map_err(|error| load::Error::Cpu { cpu: self.cpu, error })?;
-        self.play(clock, WARM_UP)?;
+        self.run_guests(clock, WARM_UP)?;
         let (began, before) = (Instant::now(), self.received());
-        self.play(clock, Duration::from_secs_f64(seconds))?;
+        self.run_guests(clock, Duration::from_secs_f64(seconds))?;
         Ok((self.received() - before) as f64 / began.elapsed().as_secs_f64())
     }
 
     /// Repeats: guests send a burst, the worker makes a round, guests take the frames that came.
-    fn play(&mut self, clock: Clock, time: Duration) -> Result<(), load::Error> {
+    fn run_guests(&mut self, clock: Clock, time: Duration) -> Result<(), load::Error> {
         let mut now = Instant::now();
         let end = now + time;
         while now < end {

@@ -10,14 +10,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Error;
 
 /// A listening socket, which is removed when it is dropped; or the path of a socket to connect to.
-pub enum Door {
+pub enum PortSocket {
     /// We listen.
     Ours(UnixListener, PathBuf),
     /// The back-end listens.
     Theirs(PathBuf),
 }
 
-impl Door {
+impl PortSocket {
     /// Listens at `path`, and replaces a stale socket there; or remembers the path to connect to.
     ///
     /// # Errors
@@ -50,10 +50,10 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for PortSocket {
     fn drop(&mut self) {
         if let Self::Ours(_, path) = self {
-            // Somebody else may have removed it already.
+            // Another process may have removed the socket already.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -99,9 +99,9 @@ mod tests {
         let path = dir.path().join("a.sock");
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists(), "std leaves the socket behind");
-        let door = Door::new(&path, true).unwrap();
-        assert!(Door::new(&path, true).is_err(), "somebody listens");
-        drop(door);
+        let socket = PortSocket::new(&path, true).unwrap();
+        assert!(PortSocket::new(&path, true).is_err(), "somebody listens");
+        drop(socket);
         assert!(!path.exists());
     }
 
@@ -110,8 +110,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         for listen in [true, false] {
-            let door = Door::new(&path, listen).unwrap();
-            assert!(door.open(Instant::now()).is_err());
+            let socket = PortSocket::new(&path, listen).unwrap();
+            assert!(socket.open(Instant::now()).is_err());
         }
     }
 }

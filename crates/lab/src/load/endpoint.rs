@@ -234,6 +234,11 @@ impl<R: DriverRing> Endpoint<R> {
         self.queues.iter().flat_map(|queue| [queue.driver.rx.call(), queue.driver.tx.call()])
     }
 
+    /// The role of the guest.
+    pub fn role(&self) -> &Role {
+        &self.role
+    }
+
     /// The sender.
     pub fn sender(&self) -> Option<&Sender> {
         self.role.sender.as_ref()

@@ -59,7 +59,7 @@ pub struct Engine<R> {
     endpoints: Vec<Endpoint<R>>,
     clock: Clock,
     /// The descriptors to wait for when there is nothing to do; `None`: guests poll.
-    bell: Option<Epoll>,
+    epoll: Option<Epoll>,
 }
 
 impl<R: DriverRing> Engine<R> {
@@ -68,8 +68,8 @@ impl<R: DriverRing> Engine<R> {
     /// # Errors
     /// When the system has no means to wait.
     pub fn new(endpoints: Vec<Endpoint<R>>, clock: Clock, sleeps: bool) -> Result<Self, Error> {
-        let bell = if sleeps { Some(bell(&endpoints).map_err(Error::Wait)?) } else { None };
-        Ok(Self { endpoints, clock, bell })
+        let epoll = if sleeps { Some(epoll(&endpoints).map_err(Error::Wait)?) } else { None };
+        Ok(Self { endpoints, clock, epoll })
     }
 
     /// Sends until the end, and receives until all frames have arrived or no more come. `stop` ends
@@ -78,13 +78,13 @@ impl<R: DriverRing> Engine<R> {
     /// # Errors
     /// When a back-end broke the protocol.
     pub fn run(mut self, phases: Phases, stop: &AtomicBool) -> Result<Vec<Outcome>, Error> {
-        let warm = self.play(phases.warm, stop)?;
+        let warm = self.run_phase(phases.warm, stop)?;
         for endpoint in &mut self.endpoints {
             if let Some(receiver) = endpoint.receiver() {
                 receiver.reset_latency();
             }
         }
-        let end = self.play(phases.measured, stop)?;
+        let end = self.run_phase(phases.measured, stop)?;
         self.drain(phases.patient, stop)?;
         let marks = warm.into_iter().zip(end);
         let outcome = |(endpoint, (warm, end)): (Endpoint<R>, _)| {
@@ -95,7 +95,7 @@ impl<R: DriverRing> Engine<R> {
     }
 
     /// Sends and receives for `duration` ns; returns what the receivers have counted then.
-    fn play(&mut self, duration: u64, stop: &AtomicBool) -> Result<Vec<Mark>, Error> {
+    fn run_phase(&mut self, duration: u64, stop: &AtomicBool) -> Result<Vec<Mark>, Error> {
         let end = self.clock.now() + duration;
         loop {
             let mut work = 0;
@@ -103,7 +103,7 @@ impl<R: DriverRing> Engine<R> {
                 work += endpoint.receive(self.clock)?;
                 work += endpoint.transmit(self.clock)?;
             }
-            if work == 0 && self.bell.is_some() {
+            if work == 0 && self.epoll.is_some() {
                 self.sleep()?;
             }
             if self.clock.now() >= end || stop.load(Relaxed) {
@@ -119,20 +119,25 @@ impl<R: DriverRing> Engine<R> {
     }
 
     /// Receives the frames still under way, unless told to stop at once.
+    ///
+    /// Frames that these guests sent to guests of other threads are waited for, too: a guest that
+    /// ends closes its connection, and the back-end then drops what it has not fetched.
     fn drain(&mut self, patient: bool, stop: &AtomicBool) -> Result<(), Error> {
         self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.counters.close());
         let mut last = self.clock.now();
+        let mut arrived = 0;
         loop {
-            let (mut work, mut complete) = (0, true);
+            let mut work = 0;
             for endpoint in &mut self.endpoints {
                 work += endpoint.receive(self.clock)?;
-                complete &= endpoint.receiver().is_none_or(|r| r.counters().is_complete());
             }
+            let roles = || self.endpoints.iter().map(Endpoint::role);
             let now = self.clock.now();
             let quiet = if patient && !stop.load(Relaxed) { PATIENT_NS } else { QUIET_NS };
-            if work > 0 {
+            let before = std::mem::replace(&mut arrived, roles().map(Role::arrived).sum::<u64>());
+            if work > 0 || arrived > before {
                 last = now;
-            } else if complete || now > last + quiet {
+            } else if roles().all(Role::is_complete) || now > last + quiet {
                 return Ok(());
             }
         }
@@ -151,24 +156,24 @@ impl<R: DriverRing> Engine<R> {
     /// Waits for an interrupt, with a limit in whole milliseconds. An event that is due sooner
     /// counts as due now.
     fn nap(&self) -> io::Result<()> {
-        let Some(bell) = &self.bell else { return Ok(()) };
+        let Some(epoll) = &self.epoll else { return Ok(()) };
         let now = self.clock.now();
         let due = self.endpoints.iter().filter_map(|e| e.sender()?.pace.due_in(now)).min();
         let nap = (due.unwrap_or(NAP_NS).min(NAP_NS) / 1_000_000) as i32;
         let mut events = [EpollEvent::default(); 16];
-        match bell.wait(nap, &mut events) {
+        match epoll.wait(nap, &mut events) {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
             _ => Ok(()),
         }
     }
 }
 
-/// Rings when any of the guests is interrupted.
-fn bell<R: DriverRing>(endpoints: &[Endpoint<R>]) -> io::Result<Epoll> {
-    let bell = Epoll::new()?;
+/// Becomes ready when any of the guests is interrupted.
+fn epoll<R: DriverRing>(endpoints: &[Endpoint<R>]) -> io::Result<Epoll> {
+    let epoll = Epoll::new()?;
     for call in endpoints.iter().flat_map(Endpoint::interrupts) {
         let event = EpollEvent::new(EventSet::IN, 0);
-        bell.ctl(ControlOperation::Add, call.as_raw_fd(), event)?;
+        epoll.ctl(ControlOperation::Add, call.as_raw_fd(), event)?;
     }
-    Ok(bell)
+    Ok(epoll)
 }

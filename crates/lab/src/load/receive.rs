@@ -93,9 +93,9 @@ impl<'a> Arrived<'a> {
         for piece in self.buffers {
             let len = piece.len as usize;
             if skip < len && !buf.is_empty() {
-                let (now, grant_copies) = buf.split_at_mut(buf.len().min(len - skip));
+                let (now, later) = buf.split_at_mut(buf.len().min(len - skip));
                 self.memory.read(piece.addr + skip as u64, now);
-                buf = grant_copies;
+                buf = later;
             }
             skip = skip.saturating_sub(len);
         }
@@ -312,11 +312,11 @@ mod tests {
         fn receive(&mut self, bytes: &[u8], lens: &[usize]) -> Counts {
             let (mut buffers, mut rest) = (Vec::new(), bytes);
             for (i, len) in lens.iter().enumerate() {
-                let (now, grant_copies) = rest.split_at((*len).min(rest.len()));
+                let (now, later) = rest.split_at((*len).min(rest.len()));
                 let addr = i as u64 * 4096 + 64;
                 self.memory.write(addr, now);
                 buffers.push(Piece { addr, len: now.len() as u32 });
-                rest = grant_copies;
+                rest = later;
             }
             assert!(rest.is_empty());
             self.receiver.receive(&Arrived::new(&self.memory, &buffers, VNET_LEN), 5);
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(
             bench.receive(&query, &[4000]).corrupt,
             1,
-            "somebody's multicast is not for us to judge"
+            "frames to multicast addresses are not checked"
         );
     }
 }

@@ -175,7 +175,7 @@ impl fmt::Display for Report {
         write!(f, "; Tx rings full {:.0} % of the times", self.full)?;
         match self.strays {
             0 => writeln!(f)?,
-            strays => writeln!(f, "; {strays} frames came to a guest that nobody sends to")?,
+            strays => writeln!(f, "; {strays} frames came to a guest to which no guest sends")?,
         }
         let backend = self.cpu.backend.map(|b| format!("back-end {b:.0} %, ")).unwrap_or_default();
         let Shares { own, others, stolen, .. } = self.cpu;

@@ -39,9 +39,8 @@ pub enum Pace {
     Window {
         /// The number of frames.
         frames: u64,
-        /// The number of frames that had come back when the last ones did, and when that was
-        /// noticed.
-        progress: (u64, u64),
+        /// The last frames that came back.
+        progress: Progress,
     },
     /// A fixed rate, in frames per second.
     Rate {
@@ -61,6 +60,15 @@ pub enum Pace {
         /// Frames that are due and not sent.
         ready: u64,
     },
+}
+
+/// When frames of a window came back last.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Frames that have come back.
+    received: u64,
+    /// When that number was noticed, in ns.
+    since: u64,
 }
 
 impl Pace {
@@ -129,13 +137,13 @@ impl Pace {
 }
 
 /// Whether a full window is to be given up, because nothing has come back for too long.
-fn stalled(progress: &mut (u64, u64), now: u64, counters: &DirectionCounters) {
+fn stalled(progress: &mut Progress, now: u64, counters: &DirectionCounters) {
     let received = counters.received();
-    if progress.0 != received {
-        *progress = (received, now);
-    } else if now.saturating_sub(progress.1) > STALL_NS {
+    if progress.received != received {
+        *progress = Progress { received, since: now };
+    } else if now.saturating_sub(progress.since) > STALL_NS {
         counters.abandon();
-        progress.1 = now;
+        progress.since = now;
     }
 }
 
@@ -147,7 +155,7 @@ mod tests {
     #[test]
     fn a_window_limits_frames_and_gives_up_lost_ones() {
         let counters = DirectionCounters::default();
-        let mut pace = Pace::Window { frames: 4, progress: (0, 0) };
+        let mut pace = Pace::Window { frames: 4, progress: Progress::default() };
         assert_eq!(pace.budget(1, &counters), 4);
         counters.add_sent(4);
         assert_eq!(pace.budget(2, &counters), 0);

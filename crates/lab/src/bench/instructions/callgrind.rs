@@ -42,7 +42,7 @@ pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
     })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        // What the program says in its last words, or else valgrind in its first.
+        // The last line of the program, or else the first one of valgrind.
         let own = said.lines().find_map(|line| line.strip_prefix("ringmain-lab: "));
         return Err(Error::Failed(
             own.or(said.lines().find(|line| !line.is_empty())).unwrap_or("it failed").into(),

@@ -10,11 +10,11 @@ pub struct Case {
     /// The generator's options.
     pub options: &'static str,
     /// Turns of the worker before counting begins: all buffers, flows and ring entries have had
-    /// their first use, and queues that nobody sends on are armed.
+    /// their first use, and queues without senders are armed.
     pub warm: u32,
     /// Turns that are counted.
     pub counted: u32,
-    /// What is set for both ports. Nothing of it holds back a frame.
+    /// The settings of both ports. None of them delays or drops a frame.
     pub setting: Setting,
 }
 

@@ -8,8 +8,8 @@
 mod budget;
 mod callgrind;
 mod case;
-pub(super) mod play;
 mod result;
+pub(super) mod rounds;
 mod stage;
 
 use std::io;
@@ -137,12 +137,12 @@ impl InstructionsError {
 /// to `args.out`.
 ///
 /// # Errors
-/// When valgrind is missing, a case can't be played, or one is not within the budget that is to be
+/// When valgrind is missing, a case cannot be run, or one is not within the budget that is to be
 /// kept.
 pub fn run(args: &Args) -> Result<(), InstructionsError> {
     if let Some(name) = &args.play {
         for case in case::select(std::slice::from_ref(name)) {
-            println!("{}", play::play(&case)?);
+            println!("{}", rounds::run_case(&case)?);
         }
         return Ok(());
     }

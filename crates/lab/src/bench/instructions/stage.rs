@@ -115,7 +115,7 @@ impl Copies<'_> {
         if let Some(&known) = self.known.get(&at) {
             return known;
         }
-        // What calls itself is not counted twice.
+        // A function that calls itself is not counted twice.
         self.known.insert(at, 0.0);
         let profile = self.profile;
         let Some(function) = profile.functions.get(at) else { return 0.0 };
@@ -162,7 +162,7 @@ mod tests {
             ["fetch", "classify", "deliver", "complete", "flush_grant_copies"].map(step);
         let functions = profile(&[
             (
-                "lab::play::counted_round::h0123456789abcdef",
+                "lab::rounds::counted_round::h0123456789abcdef",
                 10,
                 &[(1, 100), (2, 50), (3, 400), (4, 60)],
             ),

@@ -50,6 +50,17 @@ pub struct Doorbells {
 }
 
 impl Role {
+    /// Frames of the guest that have arrived at its peer.
+    pub fn arrived(&self) -> u64 {
+        self.sender.as_ref().map_or(0, |sender| sender.counters.received())
+    }
+
+    /// Whether no frame from or to the guest is under way, and none will be.
+    pub fn is_complete(&self) -> bool {
+        self.sender.as_ref().is_none_or(|sender| sender.counters.is_complete())
+            && self.receiver.as_ref().is_none_or(|receiver| receiver.counters().is_complete())
+    }
+
     /// The error of a back-end that broke the protocol on a ring.
     pub fn blame(&self, ring: &'static str, error: BadUsed) -> Error {
         blame(self.number, ring, error)
@@ -91,4 +102,35 @@ pub fn torn(role: &mut Role, arrived: &Arrived) {
 pub fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) -> bool {
     let ours = role.receiver.as_mut().is_some_and(|receiver| receiver.receive(arrived, now));
     !ours && odd(role, doorbells, arrived)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::args::Verify;
+    use crate::load::packet::Ends;
+
+    #[test]
+    fn a_guest_is_complete_when_frames_of_both_directions_have_arrived() {
+        let shape = |from, to| Shape::new(Ends { from, to }, 64, None, Verify::Sampled, 7);
+        let [out, back] = [(); 2].map(|()| Arc::new(DirectionCounters::default()));
+        let sender = Sender {
+            shape: shape(0, 1),
+            counters: out.clone(),
+            pace: Pace::Open,
+            flows: [0].into(),
+            bursts: 0,
+            full: 0,
+        };
+        let receiver = Receiver::new(shape(1, 0), back.clone(), 1, true);
+        let role = Role { number: 0, peer: 1, sender: Some(sender), receiver: Some(receiver) };
+        out.add_sent(16);
+        out.close();
+        assert!(!role.is_complete(), "the other guest may send more");
+        back.close();
+        assert!(!role.is_complete(), "16 frames are under way to the other guest");
+        out.set_received(16);
+        assert!(role.is_complete());
+        assert_eq!(role.arrived(), 16);
+    }
 }

@@ -41,11 +41,11 @@ fn counted_round(worker: &mut ManualWorker, now: Instant) -> bool {
     std::hint::black_box(worker).run_once(now)
 }
 
-/// Plays `case`. Returns how many frames the counted rounds carried.
+/// Runs `case`. Returns how many frames the counted rounds carried.
 ///
 /// # Errors
 /// When a port cannot be started, or when a round did not carry exactly the frames that were sent.
-pub fn play(case: &Case) -> Result<u64, Error> {
+pub fn run_case(case: &Case) -> Result<u64, Error> {
     let began = Instant::now();
     let dir = tempfile::Builder::new()
         .prefix("ringmain-")
@@ -156,7 +156,8 @@ fn traffic<R: DriverRing>(
     began: Instant,
 ) -> Result<u64, Error> {
     let clock = Clock::start();
-    let guests = worker.run_while(|| load::meet::<R>(args, clock, &AtomicBool::new(false)))?;
+    let guests =
+        worker.run_while(|| load::connect_guests::<R>(args, clock, &AtomicBool::new(false)))?;
     // The same part of a second in every run, so that what is done once a second is always done at
     // the same place.
     let now =
