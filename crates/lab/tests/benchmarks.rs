@@ -84,7 +84,7 @@ fn disks_are_measured() {
     let args = ["bench-disk", "--alone", "--runs", "1", "--seconds", "0.1", "--size", "8"];
     let said = common::lab()
         .args(args)
-        .args(["--only", "file,file-write,queues,latency", "--memory"])
+        .args(["--only", "null,file,file-write,queues,latency", "--memory"])
         .arg(dir.path())
         .arg("--out")
         .arg(dir.path().join("out"))
@@ -95,7 +95,14 @@ fn disks_are_measured() {
     assert!(dir.path().join("out/history.jsonl").exists(), "{table}");
     let figures =
         |title: &str| table.lines().find(|line| line.starts_with(title)).map(str::to_owned);
-    for title in ["4 KiB reads, QD 32", "4 KiB writes, QD 32", "4 queues", "4 KiB reads, QD 1"] {
+    let titles = [
+        "4 KiB reads of no medium",
+        "4 KiB reads, QD 32",
+        "4 KiB writes, QD 32",
+        "4 queues",
+        "4 KiB reads, QD 1",
+    ];
+    for title in titles {
         let row = figures(title).unwrap_or_else(|| panic!("{title} is missing in {table}"));
         assert!(!row.contains("failed"), "{table}");
     }

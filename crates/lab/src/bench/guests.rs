@@ -86,7 +86,7 @@ fn once(
             }
             Err(error) if error.is_interrupt() => return Err(error.into()),
             Err(error) => {
-                // What a guest's console said follows in further lines.
+                // Further lines have the output of the guest's console.
                 tally.failures.push(format!(
                     "{who:?}: {}",
                     error.to_string().lines().next().unwrap_or_default()

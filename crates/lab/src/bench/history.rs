@@ -96,8 +96,9 @@ impl History {
     fn body(&self, shown: &[Entry], svg: &str) -> Markup {
         html! {
             p {
-                "Each dot is the median of one run of the comparison. Ratios are taken round by round, each with the peer's run \
-                 next to it in the same state of the machine; above 1 Ringmain is better. The dashed line is the goal."
+                "Each dot is the median of one run of the comparison. Ratios are taken round by \
+                 round, each with the peer's run next to it in the same state of the machine; \
+                 above 1 Ringmain is better. The dashed line is the goal."
             }
             figure { (PreEscaped(svg)) }
             @if let Some(newest) = shown.last() {

@@ -14,7 +14,7 @@ use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 use vhost_user_driver::DriverError;
 
-use super::{BenchError, write};
+use super::{BenchError, catch_signals, find, write};
 use crate::cpu;
 use crate::daemon::Daemon;
 use crate::folders::folder;
@@ -30,7 +30,7 @@ use table::Comparison;
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Rounds. In each, every case runs beside nobody, beside the fair and beside the hostile
+    /// Rounds; in each round, every case runs alone, beside the fair and beside the hostile
     /// neighbour
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
@@ -123,11 +123,8 @@ pub struct Tally {
 /// When nothing can be started or written, or the user interrupts. Single runs that fail are part
 /// of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
-    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let binary = args
-        .program
-        .find()
-        .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+    catch_signals()?;
+    let binary = find(&args.program)?;
     let began = super::unix_time();
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let cases = CASES.iter().filter(|case| wanted(case.name));

@@ -23,20 +23,20 @@ pub(super) struct Plan {
 }
 
 /// One run of a back-end.
-pub(super) struct Played {
+pub(super) struct Measured {
     /// The figures, in the order of the point's units.
     pub(super) figures: Vec<f64>,
     /// Others took CPU meanwhile.
     pub(super) disturbed: bool,
 }
 
-/// Those who play.
-pub(super) trait Players {
-    /// Who plays at a point, in order.
+/// The back-ends that are compared.
+pub(super) trait Backends {
+    /// The back-ends that are measured at a point, in order.
     fn of(&self, point: &Point) -> Vec<Who>;
 
-    /// Has one of them play; what went wrong, in one line.
-    fn play(&self, who: Who, point: &Point) -> Result<Played, String>;
+    /// Measures one of them. An error is one line.
+    fn measure(&self, who: Who, point: &Point) -> Result<Measured, String>;
 }
 
 /// Measures rounds over all points, so that slow changes of the machine affect all alike. A point
@@ -45,15 +45,15 @@ pub(super) trait Players {
 ///
 /// # Errors
 /// When the user interrupts, or a CPU does not exist. The tallies have the rounds until then.
-pub(super) fn play(
+pub(super) fn measure_rounds(
     plan: Plan,
-    players: &dyn Players,
+    backends: &dyn Backends,
     tallies: &mut [&mut Tally],
     progress: &Progress,
 ) -> Result<(), BenchError> {
     for number in 0..plan.runs * MOST_ROUNDS {
         let unfinished =
-            tallies.iter_mut().filter(|tally| tally.needs(plan.runs, &players.of(&tally.point)));
+            tallies.iter_mut().filter(|tally| tally.needs(plan.runs, &backends.of(&tally.point)));
         let unfinished: Vec<_> = unfinished.collect();
         if unfinished.is_empty() {
             break;
@@ -61,7 +61,7 @@ pub(super) fn play(
         let stage = progress.stage(format!("round {}, {} points", number + 1, unfinished.len()));
         for tally in unfinished {
             stage.at(tally.point.title);
-            round(plan, players, number, tally)?;
+            round(plan, backends, number, tally)?;
         }
         stage.done("");
     }
@@ -71,17 +71,17 @@ pub(super) fn play(
 /// Measures round `number` of a point.
 fn round(
     plan: Plan,
-    players: &dyn Players,
+    backends: &dyn Backends,
     number: u32,
     tally: &mut Tally,
 ) -> Result<(), BenchError> {
-    let mut order = players.of(&tally.point);
+    let mut order = backends.of(&tally.point);
     // The first back-end changes from round to round.
     if !number.is_multiple_of(2) {
         order.reverse();
     }
     for who in order {
-        let run = once(plan, players, (who, number), tally)?;
+        let run = once(plan, backends, (who, number), tally)?;
         tally.runs.extend(run);
     }
     Ok(())
@@ -90,7 +90,7 @@ fn round(
 /// One run, and what the machine was like. `None`: it failed.
 fn once(
     plan: Plan,
-    players: &dyn Players,
+    backends: &dyn Backends,
     (who, round): (Who, u32),
     tally: &mut Tally,
 ) -> Result<Option<Run>, BenchError> {
@@ -99,13 +99,13 @@ fn once(
             .map_err(|source| BenchError::Start { what: "look at the CPUs", source })
     };
     let state = look()?;
-    let played = players.play(who, &tally.point);
-    // What was ended early is no figure.
+    let measured = backends.measure(who, &tally.point);
+    // A run that ended early has no figure.
     if interrupt::asked() {
         return Err(BenchError::Interrupted);
     }
-    let Played { figures, disturbed } = match played {
-        Ok(played) => played,
+    let Measured { figures, disturbed } = match measured {
+        Ok(measured) => measured,
         Err(what) => {
             tally.failures.push(format!("{who:?}: {what}"));
             return Ok(None);
@@ -116,31 +116,31 @@ fn once(
 }
 
 /// The back-ends that carry frames.
-pub(super) struct Carriers<'a> {
+pub(super) struct FrameBackends<'a> {
     /// The options of the comparison.
     pub(super) args: &'a Args,
     /// The back-ends.
     pub(super) peers: &'a Peers,
 }
 
-impl Players for Carriers<'_> {
+impl Backends for FrameBackends<'_> {
     fn of(&self, point: &Point) -> Vec<Who> {
         self.peers.of(point)
     }
 
-    fn play(&self, who: Who, point: &Point) -> Result<Played, String> {
-        let report = self.peers.play(who, || carry(self.args, self.peers, who, point.kind))?;
+    fn measure(&self, who: Who, point: &Point) -> Result<Measured, String> {
+        let report = self.peers.run_alone(who, || carry(self.args, self.peers, who, point.kind))?;
         let figures = point.figures.iter().map(|(unit, _): &(Unit, _)| unit.of(&report));
-        Ok(Played { figures: figures.collect(), disturbed: report.disturbed })
+        Ok(Measured { figures: figures.collect(), disturbed: report.disturbed })
     }
 }
 
-/// Has the generator play; what went wrong, in one line.
+/// Runs the generator. An error is one line.
 fn carry(args: &Args, peers: &Peers, who: Who, kind: Kind) -> Result<Report, String> {
     let Kind::Traffic { options, at_least_ms, .. } = kind else {
         return Err("no traffic of the generator's".into());
     };
-    let place = peers.place(who).ok_or("it does not play")?;
+    let place = peers.place(who).ok_or("it is not part of this point")?;
     let seconds = args.seconds.max(at_least_ms as f64 / 1e3);
     let line = format!(
         "{place} {options} --duration {seconds} --warm-up 0.2 --cpu {} --disturbed-above {}",

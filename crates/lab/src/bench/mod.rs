@@ -2,9 +2,9 @@
 //! invocation.
 //!
 //! Each has one worker on a CPU of its own, the generator another. Runs are short and interleaved,
-//! so that whatever drifts on the machine drifts for all; a run during which somebody else took the
-//! CPU, or the machine changed, is repeated. Figures are medians, ratios are taken round by round.
-//! Each comparison adds a line to a history, which is drawn.
+//! so that slow changes of the machine affect all of them. A run during which another process took
+//! the CPU, or the machine changed, is repeated. Figures are medians; ratios are taken round by
+//! round. Each comparison adds a line to a history, which is drawn.
 
 mod ceiling;
 pub mod disk;
@@ -48,7 +48,7 @@ use crate::plot::PlotError;
 use crate::program::Program;
 use crate::progress::Progress;
 use history::History;
-use measure::{Carriers, Plan};
+use measure::{FrameBackends, Plan};
 use peers::Peers;
 use point::Kind;
 use result::Comparison;
@@ -171,7 +171,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     if args.history {
         return draw(&args.out);
     }
-    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    catch_signals()?;
     let progress = Progress::new();
     let began = unix_time();
     let mut tallies: Vec<Tally> = point::select(&args.only).into_iter().map(Tally::new).collect();
@@ -186,7 +186,17 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     publish(&args.out, &comparison)
 }
 
-/// What was measured before the user interrupted is kept: no error then.
+/// From now on, a user who interrupts is heard by [`interrupt::asked`].
+fn catch_signals() -> Result<(), BenchError> {
+    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })
+}
+
+/// The program that is measured.
+fn find(program: &Program) -> Result<PathBuf, BenchError> {
+    program.find().map_err(|source| BenchError::Start { what: "find ringmain", source })
+}
+
+/// Results from before an interrupt by the user are kept; that is no error.
 fn keep_interrupted(ended: Result<(), BenchError>, tallies: &[Tally]) -> Result<(), BenchError> {
     match ended {
         Err(error)
@@ -213,11 +223,11 @@ fn traffic(
     progress: &Progress,
     ovs_dpdk: &mut Option<String>,
 ) -> Result<(), BenchError> {
-    let mut played: Vec<_> = tallies
+    let mut measured: Vec<_> = tallies
         .iter_mut()
         .filter(|tally| matches!(tally.point.kind, Kind::Traffic { .. }))
         .collect();
-    if played.is_empty() {
+    if measured.is_empty() {
         return Ok(());
     }
     let stage = progress.stage("starting Ringmain and its peers");
@@ -225,7 +235,7 @@ fn traffic(
     *ovs_dpdk = peers.ovs_version().map(Into::into);
     stage.done("");
     let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
-    measure::play(plan, &Carriers { args, peers: &peers }, &mut played, progress)
+    measure::measure_rounds(plan, &FrameBackends { args, peers: &peers }, &mut measured, progress)
 }
 
 /// Draws the history, and says where it is.

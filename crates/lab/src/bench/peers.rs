@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::ceiling::Ceiling;
 use super::point::{Kind, Point};
 use super::tally::Who;
-use super::{Args, BenchError};
+use super::{Args, BenchError, find};
 use crate::daemon::Daemon;
 use crate::ovs::Ovs;
 
@@ -23,10 +23,7 @@ impl Peers {
     /// # Errors
     /// When one is missing or does not come up.
     pub fn start(args: &Args) -> Result<Self, BenchError> {
-        let binary = args
-            .program
-            .find()
-            .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+        let binary = find(&args.program)?;
         let cpu = args.worker_cpu;
         let ovs = if args.alone || args.no_ovs {
             None
@@ -52,7 +49,7 @@ impl Peers {
             matches!(point.kind, Kind::Traffic { ceiling: true, .. }) && self.ceiling.is_some();
         [(self.ovs.is_some(), Who::Peer), (true, Who::Ringmain), (bare, Who::Ceiling)]
             .into_iter()
-            .filter_map(|(plays, who)| plays.then_some(who))
+            .filter_map(|(takes_part, who)| takes_part.then_some(who))
             .collect()
     }
 
@@ -72,7 +69,7 @@ impl Peers {
                 let ovs = self.ovs.as_ref()?;
                 Some(format!("--ports {} --server --backend-pid {}", join(ovs.sockets()), ovs.id()))
             }
-            // It is a thread of this process, as the generator is.
+            // The bare copy is a thread of this process, like the generator.
             Who::Ceiling => {
                 Some(format!("--ports {} --client", join(self.ceiling.as_ref()?.sockets())))
             }
@@ -81,7 +78,7 @@ impl Peers {
 
     /// Lets one of them run, and suspends the others: a thread that polls takes a whole CPU even
     /// without frames.
-    pub fn play<T>(&self, who: Who, run: impl FnOnce() -> T) -> T {
+    pub fn run_alone<T>(&self, who: Who, run: impl FnOnce() -> T) -> T {
         let polls = self.ovs.as_ref().filter(|_| who == Who::Peer);
         if let Some(ovs) = polls {
             ovs.let_run(true);

@@ -110,7 +110,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// What the generator sends, where it plays.
+    /// The traffic of the generator, where the point has any.
     pub fn options(&self) -> &'static str {
         match self.kind {
             Kind::Traffic { options, .. } | Kind::Disk { requests: options, .. } => options,

@@ -90,8 +90,8 @@ impl Comparison {
     }
 }
 
-/// One row, without the end of its line; with the columns of the bare copy if somebody was compared
-/// with that.
+/// One row, without the end of its line; with the columns of the bare copy if the comparison
+/// includes it.
 fn line(row: &Row, ceiling: bool) -> String {
     let show = |beside: &Option<Beside>, of: fn(&Beside) -> &Series| {
         beside.as_ref().map_or("-".into(), |beside| match of(beside).runs.is_empty() {

@@ -7,7 +7,7 @@ use super::point::{Point, Unit};
 use super::series::{Series, ratio};
 use super::state::State;
 
-/// Who carried the frames.
+/// The back-end that carried the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Who {
@@ -61,7 +61,7 @@ pub struct Sample {
 /// The figures of another back-end, and the comparison with it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Beside {
-    /// Who that is.
+    /// The back-end.
     pub name: &'static str,
     /// The measured values.
     pub series: Series,
@@ -120,10 +120,10 @@ impl Tally {
         Self { point, runs: Vec::new(), repeated: 0, failures: Vec::new() }
     }
 
-    /// Whether more rounds of `players` are needed, until `wanted` of them can be compared. Without
+    /// Whether more rounds of `backends` are needed, until `wanted` of them can be compared. Without
     /// a peer, rounds count that were not disturbed. A back-end that failed `wanted` times is not
     /// tried again.
-    pub fn needs(&self, wanted: u32, players: &[Who]) -> bool {
+    pub fn needs(&self, wanted: u32, backends: &[Who]) -> bool {
         let ours: Vec<_> = self.runs.iter().filter(|run| run.who == Who::Ringmain).collect();
         let has = |other: &Who| {
             let beside = |ours: &&&Run| {
@@ -132,7 +132,7 @@ impl Tally {
             ours.iter().filter(beside).count() >= wanted as usize
         };
         // A round of one back-end alone counts when nothing disturbed it.
-        self.failures.len() < wanted as usize && !players.iter().all(has)
+        self.failures.len() < wanted as usize && !backends.iter().all(has)
     }
 
     /// One row for each unit.

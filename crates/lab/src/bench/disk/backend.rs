@@ -11,7 +11,7 @@ use super::image::Images;
 use super::point::{DiskPoint, Image, POINTS, Peer};
 use super::{Args, fio};
 use crate::bench::BenchError;
-use crate::bench::measure::{Played, Players};
+use crate::bench::measure::{Backends, Measured};
 use crate::bench::point::{Point, Unit};
 use crate::bench::tally::Who;
 use crate::daemon::Daemon;
@@ -29,18 +29,18 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const QUEUES: u16 = 4;
 
 /// All back-ends.
-pub(super) struct Backends<'a> {
+pub(super) struct DiskBackends<'a> {
     args: &'a Args,
     binary: PathBuf,
     images: Images,
 }
 
-impl Backends<'_> {
+impl DiskBackends<'_> {
     /// Finds the programs, and makes the images.
     ///
     /// # Errors
     /// When a program is missing, or an image cannot be made.
-    pub(super) fn prepare(args: &Args) -> Result<Backends<'_>, BenchError> {
+    pub(super) fn prepare(args: &Args) -> Result<DiskBackends<'_>, BenchError> {
         let failed = |what| move |source| BenchError::Start { what, source };
         let binary = args.program.find().map_err(failed("find ringmain"))?;
         let wanted = |disk: &&DiskPoint| {
@@ -48,10 +48,10 @@ impl Backends<'_> {
         };
         let needs_drive = POINTS.iter().filter(wanted).any(|disk| disk.image == Image::Drive);
         let images = Images::make(args, needs_drive).map_err(failed("make an image"))?;
-        Ok(Backends { args, binary, images })
+        Ok(DiskBackends { args, binary, images })
     }
 
-    /// What qemu-storage-daemon says of its version, if it is compared with.
+    /// The version of qemu-storage-daemon, if the comparison includes that program.
     pub(super) fn version(&self) -> Option<String> {
         tool::version(QEMU, "--version").filter(|_| !self.args.alone)
     }
@@ -70,7 +70,11 @@ impl Backends<'_> {
                 image.display()
             )
         };
-        let daemon = Daemon::start(&self.binary, config, None).map_err(in_a_line)?;
+        let daemon = match disk.image {
+            Image::Null => Daemon::with_null_disks(config),
+            Image::Memory | Image::Drive => Daemon::start(&self.binary, config, None),
+        };
+        let daemon = daemon.map_err(in_a_line)?;
         self.send(disk, daemon.dir().join("disk.sock"), daemon.id())
     }
 
@@ -139,12 +143,12 @@ impl Backends<'_> {
     }
 }
 
-impl Players for Backends<'_> {
+impl Backends for DiskBackends<'_> {
     fn of(&self, _: &Point) -> Vec<Who> {
         if self.args.alone { vec![Who::Ringmain] } else { vec![Who::Ringmain, Who::Peer] }
     }
 
-    fn play(&self, who: Who, point: &Point) -> Result<Played, String> {
+    fn measure(&self, who: Who, point: &Point) -> Result<Measured, String> {
         let disk = POINTS.iter().find(|disk| disk.point.name == point.name);
         let disk = disk.ok_or("no such point")?;
         let report = match (who, disk.peer) {
@@ -153,13 +157,13 @@ impl Players for Backends<'_> {
             (_, Peer::Fio) => {
                 let image = self.images.path(disk.image);
                 let figures = fio::run(self.args.worker_cpu, &image, disk, self.time(disk))?;
-                // Nothing was counted of what others did meanwhile.
-                return Ok(Played { figures, disturbed: false });
+                // The CPU time of other processes was not counted meanwhile.
+                return Ok(Measured { figures, disturbed: false });
             }
         };
         let figures = point.figures.iter().map(|(unit, _)| figure(*unit, &report)).collect();
         let disturbed = report.others * 100.0 > self.args.disturbed_above;
-        Ok(Played { figures, disturbed })
+        Ok(Measured { figures, disturbed })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::guest::ChildProcess;
 /// Runs fio on one CPU for so long. Its megabytes per second.
 ///
 /// # Errors
-/// What went wrong, in one line.
+/// An error is one line.
 pub(super) fn run(
     cpu: usize,
     image: &Path,

@@ -17,12 +17,11 @@ use clap::builder::PossibleValuesParser;
 use super::measure::{self, Plan};
 use super::result::Comparison;
 use super::tally::Tally;
-use super::{BenchError, draw, keep_interrupted, publish, unix_time};
+use super::{BenchError, catch_signals, draw, keep_interrupted, publish, unix_time};
 use crate::folders::folder;
-use crate::interrupt;
 use crate::program::Program;
 use crate::progress::Progress;
-use backend::Backends;
+use backend::DiskBackends;
 
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
@@ -90,17 +89,17 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     if args.history {
         return draw(&args.out);
     }
-    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    catch_signals()?;
     let progress = Progress::new();
     let began = unix_time();
     let mut tallies: Vec<Tally> =
         point::select(&args.only).map(|disk| Tally::new(disk.point)).collect();
     let stage = progress.stage("making images");
-    let backends = Backends::prepare(args)?;
+    let backends = DiskBackends::prepare(args)?;
     stage.done("");
     let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
-    let mut played: Vec<&mut Tally> = tallies.iter_mut().collect();
-    keep_interrupted(measure::play(plan, &backends, &mut played, &progress), &tallies)?;
+    let mut measured: Vec<&mut Tally> = tallies.iter_mut().collect();
+    keep_interrupted(measure::measure_rounds(plan, &backends, &mut measured, &progress), &tallies)?;
     let comparison = Comparison {
         qemu_storage_daemon: backends.version(),
         ..Comparison::new(began, args.runs, args.seconds, &tallies)

@@ -12,7 +12,7 @@ pub(super) enum Image {
     Memory,
     /// The same file on a drive for both.
     Drive,
-    /// A file in memory for Ringmain. For the peer `null-co`, which moves no data.
+    /// None that is used: Ringmain's engine carries nothing out, and the peer's image is `null-co`.
     Null,
 }
 
@@ -93,7 +93,7 @@ pub(super) static POINTS: [DiskPoint; 9] = [
         image: Image::Null,
         ..point(
             "null",
-            "file in memory : null-co",
+            "4 KiB reads of no medium",
             "random reads of 4 KiB, 32 at a time",
             &[(Unit::Kiops, Some(Times(3.0)))],
         )

@@ -78,14 +78,15 @@ pub const CASES: &[Case] = &[
         off: design("table", Design { locking: Locking::Table, ..NEWEST }),
         on: ENTRIES,
         loads: LOCKS,
-        why: "uses of different grants wait for each other no more; each takes two locks instead of one",
+        why: "uses of different grants no longer wait for each other; each use takes two locks \
+        instead of one",
     },
     Case {
         name: "locking-per-cpu",
         off: ENTRIES,
         on: design("per-cpu", NEWEST),
         loads: LOCKS,
-        why: "readers share no cache line; counts only where several CPUs read at the same moment",
+        why: "readers share no cache line; this matters only where several CPUs read at the same time",
     },
     Case {
         name: "maptrack-per-vcpu",
@@ -99,7 +100,8 @@ pub const CASES: &[Case] = &[
         off: PER_VCPU,
         on: design("stealing", NEWEST),
         loads: MAPPING,
-        why: "no handle lies idle on another's list; costs a lock that is rarely contended",
+        why: "no handle lies unused on the list of another CPU; each use takes a lock that is \
+        rarely contended",
     },
     Case {
         name: "flush-batch",
@@ -113,7 +115,7 @@ pub const CASES: &[Case] = &[
         off: BATCH,
         on: design("touched", NEWEST),
         loads: MAPPING,
-        why: "no flush for pages that nobody touched; those that are touched cost a fault",
+        why: "no flush for pages that were not touched; each touched page costs a fault",
     },
     Case {
         name: "copying-keep",
@@ -127,7 +129,7 @@ pub const CASES: &[Case] = &[
         off: PLAIN,
         on: SIX,
         loads: GUESTS,
-        why: "up to 6 frames share an interrupt; a few frames wait for others, or a millisecond, unless they are answered one by one",
+        why: "up to 6 frames share an interrupt; a few frames wait for others, or for a millisecond, unless the guest answers each frame",
     },
     Case {
         name: "interrupts-64",
@@ -148,35 +150,39 @@ pub const CASES: &[Case] = &[
         off: PLAIN,
         on: Setting { offset: Load::UNALIGNED % 64, ..keys("on", "align = true") },
         loads: &[Load::Copy { threads: 1 }, SMALL, LARGE],
-        why: "copies that cross no cache line for nothing; our own frontend's frames are aligned anyway, stock guests' are not",
+        why: "fewer copies cross cache lines; frames of this frontend are aligned in any case, \
+        frames of stock guests are not",
     },
     Case {
         name: "grants",
         off: keys("page", "grants = \"page\""),
         on: keys("range", "grants = \"range\""),
         loads: &[SMALL, LARGE, Load::Streams],
-        why: "not one byte more than the frame can be reached; each frame is granted, and its grant taken back",
+        why: "only the bytes of the frame can be accessed; each frame is granted, and its grant revoked",
     },
     Case {
         name: "copy",
         off: keys("backend", "copy = \"backend\"\ngrants = \"range\""),
         on: keys("guest", "copy = \"guest\""),
         loads: &[SMALL, LARGE, LARGE_2, Load::Streams],
-        why: "the receiver copies, into its own cache and on its own account; grants are passed on, and the copy has to be asked for",
+        why: "the receiver copies, into its own cache and with its own CPU time; grants are \
+        passed on, and the receiver has to request each copy",
     },
     Case {
         name: "device-queue",
         off: PLAIN,
         on: keys("on", "device-queue = \"up0\""),
         loads: &[Load::Wire],
-        why: "neither bridge, TAP nor daemon touches the payload: the kernel copies it into the guest's buffers; frames for which \
-              there is no buffer are lost, and each of them is a frame of the wire's, never a segment of many",
+        why: "neither bridge, TAP nor daemon touches the payload: the kernel copies it into the \
+              guest's buffers; frames for which there is no buffer are lost, and each of them is a \
+              frame of the wire's, never a segment of many",
     },
     Case {
         name: "cache",
         off: PLAIN,
         on: keys("8192 pages", "cache = 8192"),
         loads: &[SMALL, LARGE, SMALL_2, LARGE_2, Load::Streams],
-        why: "pages that come back are neither looked up nor locked; a table of what is mapped is searched instead",
+        why: "pages that are used again are neither looked up nor locked; a table of mapped \
+        pages is searched instead",
     },
 ];

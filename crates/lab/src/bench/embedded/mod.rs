@@ -22,7 +22,7 @@ use std::time::Duration;
 use clap::builder::PossibleValuesParser;
 use hypervisor::embedded::Design;
 
-use super::{BenchError, unix_time, write};
+use super::{BenchError, catch_signals, find, unix_time, write};
 use crate::folders::folder;
 use crate::interrupt;
 use crate::program::Program;
@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "OPTION,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     pub only: Vec<String>,
 
-    /// Leave out the loads that need iperf
+    /// Do not run the loads that need iperf
     #[arg(long)]
     pub without_iperf: bool,
 
@@ -96,11 +96,8 @@ pub fn use_grants(design: Design, how: Use, time: Duration) -> std::io::Result<f
 /// When nothing can be started or written, or the user interrupts. Single runs that fail are part
 /// of the result.
 pub fn run(args: &Args) -> Result<(), BenchError> {
-    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
-    let binary = args
-        .program
-        .find()
-        .map_err(|source| BenchError::Start { what: "find ringmain", source })?;
+    catch_signals()?;
+    let binary = find(&args.program)?;
     let began = unix_time();
     let wanted = |name: &str| args.only.is_empty() || args.only.iter().any(|only| only == name);
     let cases = CASES.iter().filter(|case| wanted(case.name));

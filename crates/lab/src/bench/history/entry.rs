@@ -47,7 +47,7 @@ pub struct Figure {
 /// The figure of another back-end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Other {
-    /// Who.
+    /// The back-end.
     pub name: String,
     /// The median.
     pub figure: f64,

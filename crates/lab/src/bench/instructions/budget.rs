@@ -67,7 +67,8 @@ impl Budget {
         let other = self.compiler != COMPILER;
         other.then(|| {
             format!(
-                "recorded with {}, this is {COMPILER}: {WIDE} % more or less are let pass",
+                "recorded with {}, but {COMPILER} has built this program: deviations of up to \
+                 {WIDE} % are allowed",
                 self.compiler
             )
         })
@@ -169,5 +170,25 @@ mod tests {
         assert!(Budget::read(file.path()).unwrap().complaints(&[count(40.0, 50.0)]).is_empty());
         std::fs::write(file.path(), "cases = 7").unwrap();
         assert!(matches!(Budget::read(file.path()), Err(Error::Budget(_))));
+    }
+
+    #[test]
+    fn the_architecture_page_has_the_recorded_figures() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+        let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
+        let budget = Budget::read(&root.join("crates/lab/budget.toml")).unwrap();
+        for (case, before) in [
+            ("64", "A 64-byte frame between two vhost-user guests takes "),
+            ("64-burst-1", "In bursts of one frame it takes "),
+        ] {
+            let (_, behind) = page.split_once(before).unwrap();
+            let figure: f64 = behind.split([' ', ',']).next().unwrap().parse().unwrap();
+            let recorded = budget.cases[case].own();
+            assert!(
+                (figure / recorded - 1.0).abs() < 0.01,
+                "{case}: {figure}, {recorded} recorded"
+            );
+        }
     }
 }

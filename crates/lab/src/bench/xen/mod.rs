@@ -11,7 +11,7 @@ mod result;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{BenchError, iperf, unix_time, write};
+use super::{BenchError, catch_signals, iperf, unix_time, write};
 use crate::folders::folder;
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;
@@ -68,7 +68,7 @@ pub struct Args {
 /// # Errors
 /// When the Xen host is not built, or does not come up, or the user interrupts.
 pub fn run(args: &Args) -> Result<(), BenchError> {
-    interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
+    catch_signals()?;
     let testbed = Testbed::find(&args.cache)?;
     let began = unix_time();
     let progress = Progress::new();
