@@ -34,12 +34,20 @@ pub fn used(pid: u32) -> Duration {
         return Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32);
     }
     let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Duration::ZERO };
-    let nanos = tasks.filter_map(|task| {
-        // "time on a CPU in ns, time waiting for one in ns, number of time slices"
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(nanos.sum())
+    let names = tasks.filter_map(|task| task.ok()?.file_name().into_string().ok());
+    Duration::from_nanos(names.filter_map(|thread| time_on_cpu(pid, thread)).sum())
+}
+
+/// CPU time that threads of a process have used so far; zero for those that are gone.
+pub fn used_by(pid: u32, threads: &[u32]) -> Duration {
+    let times = threads.iter().filter_map(|thread| time_on_cpu(pid, thread));
+    Duration::from_nanos(times.sum())
+}
+
+fn time_on_cpu(pid: u32, thread: impl std::fmt::Display) -> Option<u64> {
+    // "time on a CPU in ns, time waiting for one in ns, number of time slices"
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok()
 }
 
 /// Cycles in a nanosecond, as CPUs count them for time stamps. None where they do not go at one

@@ -11,7 +11,7 @@ pub(crate) mod xen;
 
 use crate::daemon::DaemonError;
 use crate::folders::folder;
-use crate::guest::{Accel, GuestError, Image};
+use crate::guest::{Accel, GuestError, Image, Release};
 use crate::interrupt;
 use crate::ovs::OvsError;
 use crate::program::Program;
@@ -60,7 +60,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHERE", default_value = "qemu")]
     pub guests: Platform,
 
-    /// Datapath that carries the frames; given twice, both are measured, one after the other
+    /// With --guests qemu: where QEMU and the guests' kernel come from
+    #[arg(long, value_enum, value_name = "RELEASE", default_value_t = Release::Installed)]
+    pub release: Release,
+
+    /// Datapath that carries the frames; given several times, they are measured one after the other
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
     pub over: Vec<Over>,
 
@@ -174,11 +178,11 @@ pub fn run(args: &Args) -> Result<(), DemoError> {
 
 fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
     let stage = progress.stage("what guests are made of");
-    let image = Image::prepare(&args.cache)?;
-    let accel = Accel::probe(&image, &args.cache)?;
+    let accel = Accel::probe(&Image::prepare(&args.cache)?, &args.cache)?;
+    let image = args.release.image(&args.cache)?;
     stage.done(match accel {
         Accel::Kvm => "guests run on KVM",
-        Accel::Tcg => "no working KVM here: guests run in software, far slower than in real life",
+        Accel::Tcg => "no working KVM here: guests run in software, far slower than on hardware",
     });
     let mut results = Vec::new();
     for over in &args.over {
@@ -285,7 +289,17 @@ impl Args {
     /// Guests of two CPUs, eight streams, and no report.
     pub(crate) fn of(program: &Program, cache: &Path, guests: Platform, over: Over) -> Args {
         let (out, cache, program) = (PathBuf::new(), cache.into(), program.clone());
-        Args { out, cache, seconds: 8, streams: 8, cpus: 2, guests, over: vec![over], program }
+        Args {
+            out,
+            cache,
+            seconds: 8,
+            streams: 8,
+            cpus: 2,
+            guests,
+            release: Release::Installed,
+            over: vec![over],
+            program,
+        }
     }
 }
 

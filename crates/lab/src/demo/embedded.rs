@@ -71,9 +71,13 @@ fn one(
     let daemon = cpu.of.first().copied();
     let point = Point {
         profile,
-        ..Point::new(queues, said, &Sample { daemon, others: cpu.others + cpu.stolen, counts })?
+        ..Point::new(
+            queues,
+            said,
+            &Sample { daemon, others: cpu.others + cpu.stolen, beyond: None, counts },
+        )?
     };
-    stage.done(&format!("{:.2} Gb/s", point.gbps));
+    stage.done(&format!("{} Gb/s", point.rate()));
     Ok(point)
 }
 

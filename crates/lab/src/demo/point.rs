@@ -32,6 +32,9 @@ pub(crate) struct Point {
     /// CPUs that others took: processes of others, or virtual machines to which a hypervisor below
     /// gave them to.
     pub(crate) others: f64,
+    /// CPUs that were busy beyond the guests' virtual CPUs: the daemon, QEMU's other threads, the
+    /// host's kernel, and others. None where virtual CPUs are no threads of this machine.
+    pub(crate) beyond: Option<f64>,
     /// Where the time of a frame went that the receiver got, if that was looked at afterwards.
     pub(crate) profile: Option<PortProfile>,
 }
@@ -42,6 +45,8 @@ pub(crate) struct Sample {
     pub(crate) daemon: Option<f64>,
     /// CPUs that others took.
     pub(crate) others: f64,
+    /// CPUs that were busy beyond the guests' virtual CPUs, if that is known.
+    pub(crate) beyond: Option<f64>,
     /// The counts meanwhile.
     pub(crate) counts: Counts,
 }
@@ -49,7 +54,7 @@ pub(crate) struct Sample {
 impl Point {
     /// The point with so many queues, when iperf has `said` this.
     pub(crate) fn new(queues: u16, said: String, sample: &Sample) -> Result<Point, DemoError> {
-        let Sample { daemon, others, counts } = sample;
+        let Sample { daemon, others, beyond, counts } = sample;
         let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
         let in_use = usize::from(queues);
         Ok(Point {
@@ -60,12 +65,24 @@ impl Point {
             sender: shares(&counts.sender, in_use, |queue| queue.tx_bytes),
             receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
             others: *others,
+            beyond: *beyond,
             profile: None,
         })
     }
 
+    /// The rate in Gb/s. Emulated processors on a loaded machine carry a few Mb/s.
+    pub(crate) fn rate(&self) -> String {
+        let decimals = if self.gbps < 0.1 { 4 } else { 2 };
+        format!("{:.decimals$}", self.gbps)
+    }
+
     pub(crate) fn disturbed(&self) -> bool {
         is_disturbed(self.others)
+    }
+
+    /// CPU time beyond the guests' virtual CPUs, in nanoseconds for each 1000 bytes.
+    pub(crate) fn beyond_per_kilobyte(&self) -> Option<f64> {
+        Some(self.beyond? * 8000.0 / self.gbps)
     }
 }
 
@@ -93,14 +110,20 @@ pub(crate) fn measure(
     let countdown = Countdown::new(total, &stage);
     countdown.sleep_until(WARM_UP)?;
     let (cpu, used, counts) = (Snapshot::now(&pids), site.daemon()?, site.counts()?);
+    let (virtual_cpus, since) = (site.virtual_cpus(), Instant::now());
     countdown.sleep_until(total)?;
     let shares = Snapshot::now(&pids).since(&cpu);
+    let virtual_cpus = site
+        .virtual_cpus()
+        .zip(virtual_cpus)
+        .map(|(now, then)| now.saturating_sub(then).as_secs_f64() / since.elapsed().as_secs_f64());
+    let beyond = virtual_cpus.map(|virtual_cpus| (shares.busy() - virtual_cpus).max(0.0));
     let others = shares.others + shares.stolen;
     let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
     let counts = site.counts()?.since(&counts);
     let said = streams.wait(seconds + TIMEOUT)?.text;
-    let point = Point::new(queues, said, &Sample { daemon, others, counts })?;
-    stage.done(&format!("{:.2} Gb/s", point.gbps));
+    let point = Point::new(queues, said, &Sample { daemon, others, beyond, counts })?;
+    stage.done(&format!("{} Gb/s", point.rate()));
     Ok(point)
 }
 
@@ -159,6 +182,7 @@ pub(crate) fn table(points: &[Point]) -> String {
         "Gb/s",
         "daemon CPU",
         "frames per interrupt",
+        "ns per kB",
         "sender's queues",
         "receiver's queues",
     ];
@@ -166,14 +190,20 @@ pub(crate) fn table(points: &[Point]) -> String {
     for point in points {
         rows.push([
             point.queues.to_string(),
-            format!("{:.2}{}", point.gbps, mark(point.disturbed())),
+            format!("{}{}", point.rate(), mark(point.disturbed())),
             point.daemon.map_or("-".into(), |cpu| format!("{:.0} %", cpu * 100.0)),
             point.frames_per_interrupt.map_or("-".into(), |frames| format!("{frames:.1}")),
+            point.beyond_per_kilobyte().map_or("-".into(), |time| format!("{time:.0}")),
             percent(&point.sender),
             percent(&point.receiver),
         ]);
     }
     let mut text = aligned(&rows);
+    if points.iter().any(|point| point.beyond.is_some()) {
+        text.push_str(
+            "  ns per kB: CPU time beyond the guests' virtual CPUs, for 1000 bytes of payload\n",
+        );
+    }
     if points.iter().any(Point::disturbed) {
         text.push_str(&format!("  {REMARK}\n"));
     }
@@ -219,9 +249,11 @@ mod tests {
             sender: vec![0.5, 0.5],
             receiver: vec![0.5, 0.5],
             others: 0.5,
+            beyond: Some(0.75),
             profile: None,
         };
         assert!(table(std::slice::from_ref(&point)).contains("1.50*"));
+        assert_eq!(point.beyond_per_kilobyte(), Some(4000.0));
         assert!(!table(&[Point { others: 0.0, ..point }]).contains('*'));
     }
 }

@@ -5,15 +5,16 @@ use super::fabric::Fabric;
 use super::site::{Counts, Site, Used};
 use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, TIMEOUT};
 use crate::cpu;
-use crate::guest::{Accel, Guest, Image, Mac, Nic, Shell, Spec};
+use crate::guest::{Accel, Emulator, Guest, Image, Mac, Nic, Shell, Spec};
 use crate::progress::Progress;
 use control::api::Stats;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The guests, and what carries their frames.
 pub(crate) struct Qemu {
     // In this order: guests go before what they are attached to.
     guests: [Guest; 2],
+    virtual_cpus: [Vec<u32>; 2],
     fabric: Fabric,
     since: Instant,
 }
@@ -31,18 +32,21 @@ impl Qemu {
         stage.done("");
 
         let stage = progress.stage("booting two guests");
-        let guests = boot(args, &fabric, image, accel)?;
+        let emulator = args.release.emulator(&args.cache)?;
+        let guests = boot(args, &fabric, image, accel, &emulator)?;
         for (guest, address) in guests.iter().zip(ADDRESSES) {
             guest.must(
                 &format!("ip addr add {address}/24 dev eth0 && ip link set eth0 up"),
                 TIMEOUT,
             )?;
-            if over != Over::Bridge && accel == Accel::Tcg {
+            if over != Over::Bridge && !emulator.has_vectors(accel) {
                 guest.must(&deal_to_all(args.cpus), TIMEOUT)?;
             }
         }
         stage.done("");
-        Ok(Qemu { guests, fabric, since: Instant::now() })
+        let [sender, receiver] = &guests;
+        let virtual_cpus = [sender.virtual_cpus()?, receiver.virtual_cpus()?];
+        Ok(Qemu { guests, virtual_cpus, fabric, since: Instant::now() })
     }
 }
 
@@ -79,6 +83,11 @@ impl Site for Qemu {
     fn processes(&self) -> Vec<u32> {
         self.fabric.daemon().into_iter().chain(self.guests.iter().map(Guest::id)).collect()
     }
+
+    fn virtual_cpus(&self) -> Option<Duration> {
+        let pairs = self.guests.iter().zip(&self.virtual_cpus);
+        Some(pairs.map(|(guest, threads)| cpu::used_by(guest.id(), threads)).sum())
+    }
 }
 
 /// Boots the sender and the receiver, both at the same time.
@@ -87,6 +96,7 @@ fn boot(
     fabric: &Fabric,
     image: &Image,
     accel: Accel,
+    emulator: &Emulator,
 ) -> Result<[Guest; 2], DemoError> {
     let start = |name: &str, index: u8| {
         let nic = Nic {
@@ -99,6 +109,7 @@ fn boot(
             cpus: args.cpus,
             nics: vec![nic],
             namespace: fabric.namespace(),
+            emulator: emulator.clone(),
             ..Spec::new(name)
         };
         Guest::start(image, accel, &spec)

@@ -1,7 +1,7 @@
 //! The report of a demonstration: one HTML file with everything in it.
 
 use super::{Args, DemoError, Kind, Over, Point, Series, point};
-use crate::guest::Accel;
+use crate::guest::{Accel, Release};
 use crate::page::{facts, page};
 use crate::plot;
 use control::categories::{Category, categories};
@@ -30,8 +30,9 @@ pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathB
         h2 { "How the streams are distributed over the queues" }
         @for figure in &shares { figure { (figure) } }
         p {
-            "The sending guest's kernel chooses the queue by which a stream leaves; the switch chooses the queue by which it \
-             arrives. With few streams the shares are uneven by chance, because a hash distributes them."
+            "The sending guest's kernel chooses the queue by which a stream leaves; the switch \
+             chooses the queue by which it arrives. With few streams the shares are uneven by \
+             chance, because a hash distributes them."
         }
         (times(results))
         h2 { "How it was measured" }
@@ -49,12 +50,12 @@ pub(super) fn write(args: &Args, kind: Kind, results: &[Series]) -> Result<PathB
 fn caveat(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Qemu(Accel::Tcg) => Some(
-            "The guests ran on software emulation, without KVM: every figure is far below that of real hardware, and most of \
-             the time is the emulator's.",
+            "The guests ran on software emulation, without KVM: every figure is far below that of \
+             real hardware, and most of the time is the emulator's.",
         ),
         Kind::Xen => Some(
-            "Xen itself ran on software emulation: every figure is far below that of real hardware, and hypercalls are \
-             especially slow.",
+            "Xen itself ran on software emulation: every figure is far below that of real \
+             hardware, and hypercalls are especially slow.",
         ),
         Kind::Qemu(Accel::Kvm) | Kind::Embedded => None,
     }
@@ -66,9 +67,10 @@ fn more_queues(args: &Args, series: &Series) -> Option<String> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     (last.gbps < first.gbps).then(|| {
         format!(
-            "{}: {} queues carried less than {}. A further queue helps only where there is a CPU for its worker and for the guests \
-             that fill and empty it. This machine has {cpus} CPUs for the daemon's workers and for two guests of {} vCPUs, so more \
-             queues mean more threads that wait for the same CPUs, shorter bursts and more interrupts.",
+            "{}: {} queues carried less than {}. A further queue helps only where there is a CPU \
+             for its worker and for the guests that fill and empty it. This machine has {cpus} \
+             CPUs for the daemon's workers and for two guests of {} vCPUs, so more queues mean \
+             more threads that wait for the same CPUs, shorter bursts and more interrupts.",
             series.over.title(),
             last.queues,
             first.queues,
@@ -114,9 +116,9 @@ fn summary(args: &Args, kind: Kind, results: &[Series]) -> String {
         if let Some(best) = best {
             let _ = write!(
                 text,
-                " {}: {:.2} Gb/s at best, with {} queues.",
+                " {}: {} Gb/s at best, with {} queues.",
                 series.over.title(),
-                best.gbps,
+                best.rate(),
                 best.queues
             );
         }
@@ -128,7 +130,8 @@ fn table(points: &[Point]) -> Markup {
     html! {
         table {
             tr {
-                th { "queues" } th { "Gb/s" } th { "daemon CPU" } th { "frames per interrupt" } th { "sender's queues" }
+                th { "queues" } th { "Gb/s" } th { "daemon CPU" } th { "frames per interrupt" }
+                th { "ns per kB" } th { "sender's queues" }
                 th { "receiver's queues" } th { "CPU of others" }
             }
             @for point in points { (row(point)) }
@@ -142,12 +145,14 @@ fn table(points: &[Point]) -> Markup {
 fn row(point: &Point) -> Markup {
     let cpu = point.daemon.map_or("–".into(), |cpu| format!("{:.0} %", cpu * 100.0));
     let frames = point.frames_per_interrupt.map_or("–".into(), |frames| format!("{frames:.1}"));
+    let beyond = point.beyond_per_kilobyte().map_or("–".into(), |time| format!("{time:.0}"));
     html! {
         tr {
             td { (point.queues) }
-            td { (format!("{:.2}", point.gbps)) @if point.disturbed() { "*" } }
+            td { (point.rate()) @if point.disturbed() { "*" } }
             td { (cpu) }
             td { (frames) }
+            td { (beyond) }
             td { (point::percent(&point.sender)) }
             td { (point::percent(&point.receiver)) }
             td { (format!("{:.0} %", point.others * 100.0)) }
@@ -184,8 +189,8 @@ fn times(results: &[Series]) -> Markup {
             }
         }
         p {
-            "By time stamps at the borders of bursts, in the second after the measurement. The time of the receiving program \
-             inside its guest is not included."
+            "By time stamps at the borders of bursts, in the second after the measurement. The \
+             time of the receiving program inside its guest is not included."
         }
     }
 }
@@ -230,7 +235,8 @@ fn properties(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
         ("Host's kernel", first_line(Command::new("uname").arg("-sr"))),
         match kind {
             Kind::Qemu(_) | Kind::Xen => {
-                ("QEMU", first_line(Command::new("qemu-system-x86_64").arg("--version")))
+                let emulator = args.release.emulator(&args.cache);
+                ("QEMU", emulator.map_or("unknown".into(), |qemu| first_line(&mut qemu.version())))
             }
             Kind::Embedded => ("Hypervisor", "the daemon's own".into()),
         },
@@ -239,14 +245,20 @@ fn properties(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
             match kind {
                 Kind::Qemu(Accel::Kvm) => format!("{} vCPUs and 256 MiB each, on KVM", args.cpus),
                 Kind::Qemu(Accel::Tcg) => format!(
-                    "{} vCPUs and 256 MiB each, on software emulation: far slower than in real life, busy with themselves \
-                     most of the time; their queues share one interrupt line, so receive packet steering deals the work to \
-                     their CPUs",
-                    args.cpus
+                    "{} vCPUs and 256 MiB each, on software emulation: far slower than on \
+                    hardware, and most CPU time is that of the emulator; {}",
+                    args.cpus,
+                    match args.release {
+                        Release::Installed =>
+                            "over vhost-user, the queues of a guest may share one interrupt line; \
+                             receive packet steering distributes the work over its CPUs then",
+                        Release::Backports => "each queue has an interrupt of its own",
+                    }
                 ),
                 Kind::Xen => format!(
-                    "{} vCPUs each, paravirtualised, on Xen 4.17 with 2 processors, which dom0 and the daemon in it use, too; \
-                     all of it on software emulation: far slower than in real life, and every hypercall dear",
+                    "{} vCPUs each, paravirtualised, on Xen 4.17 with 2 processors, which dom0 and \
+                     the daemon in it use, too; all of it on software emulation: far slower than \
+                     on hardware, and each hypercall is expensive",
                     args.cpus
                 ),
                 Kind::Embedded => format!(
@@ -273,6 +285,11 @@ fn properties(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
         (
             "Frames per interrupt",
             "frames put into both guests' receive queues, by interrupts sent for them".into(),
+        ),
+        (
+            "ns per kB",
+            "CPU time of this machine beyond the guests' virtual CPUs, for 1000 bytes of payload"
+                .into(),
         ),
         (
             "Over",

@@ -24,6 +24,12 @@ pub(crate) trait Site {
 
     /// The processes of this machine that all of it runs in.
     fn processes(&self) -> Vec<u32>;
+
+    /// The CPU time that the guests' virtual CPUs have used so far; none where these are no threads
+    /// of this machine.
+    fn virtual_cpus(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// CPU time of a process, and when that was.
@@ -59,7 +65,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Frames put into both guests for each interrupt that told them so; none where nobody counts
+    /// Frames put into both guests for each interrupt that told them so; none where no program counts
     /// those.
     pub(crate) fn frames_per_interrupt(&self) -> Option<f64> {
         let sum = |of: fn(&QueueCount) -> u64| {

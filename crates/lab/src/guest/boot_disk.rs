@@ -16,7 +16,7 @@ const GEOMETRY: [&str; 6] = ["-T", "262144", "-s", "32", "-h", "64"];
 /// Where Debian has a UEFI firmware for virtual machines.
 const UEFI: &str = "/usr/share/ovmf/OVMF.fd";
 
-/// What starts a guest.
+/// The boot loader of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Firmware {
     /// QEMU's BIOS.

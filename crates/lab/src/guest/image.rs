@@ -22,7 +22,7 @@ const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virti
 /// Where programs are looked for besides `PATH`, which lacks `sbin` for many users.
 const SBIN: [&str; 2] = ["/usr/sbin", "/sbin"];
 
-/// What a guest has besides that of every guest.
+/// The files of a guest, besides those that every guest has.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras<'a> {
     /// Programs of the host, by their names.
@@ -49,7 +49,15 @@ impl Image {
     /// # Errors
     /// When something that it is made of is missing, or the cache cannot be written.
     pub fn prepare(cache: &Path) -> Result<Image, GuestError> {
-        Image::make(cache, "initramfs", &Extras::default())
+        Image::make(cache, "kernel", "initramfs", &Extras::default())
+    }
+
+    /// The same with the kernel of Debian's backports, which `scripts/backports` left in `cache`.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_backports(cache: &Path) -> Result<Image, GuestError> {
+        Image::make(cache, "backports/kernel", "initramfs-backports", &Extras::default())
     }
 
     /// The same with more in it, as the initramfs `name` of its own.
@@ -57,7 +65,7 @@ impl Image {
     /// # Errors
     /// As [`prepare`](Self::prepare).
     pub fn prepare_with(cache: &Path, name: &str, extras: &Extras) -> Result<Image, GuestError> {
-        Image::make(cache, name, extras)
+        Image::make(cache, "kernel", name, extras)
     }
 
     /// The same with the program fio, which takes many libraries along.
@@ -68,7 +76,8 @@ impl Image {
         if find(FIO).is_err() {
             return Err(GuestError::Missing { what: FIO.into(), part: "disks" });
         }
-        Image::make(cache, "initramfs-fio", &Extras { programs: &[FIO], ..Extras::default() })
+        let extras = Extras { programs: &[FIO], ..Extras::default() };
+        Image::make(cache, "kernel", "initramfs-fio", &extras)
     }
 
     /// An archive of the program fio and its libraries, to be unpacked before the initramfs of
@@ -92,10 +101,10 @@ impl Image {
         Ok(path)
     }
 
-    /// Makes the initramfs `name`.
-    fn make(cache: &Path, name: &str, extras: &Extras) -> Result<Image, GuestError> {
+    /// Makes the initramfs `name` for the kernel in `folder`.
+    fn make(cache: &Path, folder: &str, name: &str, extras: &Extras) -> Result<Image, GuestError> {
         let _one = locked(&PREPARES);
-        let root = cache.join("kernel");
+        let root = cache.join(folder);
         let version =
             std::fs::read_to_string(root.join("version")).map_err(|_| GuestError::Missing {
                 what: format!("a guest kernel in {}", cache.display()),

@@ -1,10 +1,11 @@
 //! A running guest: QEMU's command line, start and end, and the operations on it.
 
 use super::agent::Agent;
+use super::device::{DiskLink, Nic, quoted};
+use super::emulator::Emulator;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
 use super::{Accel, ChildProcess, Firmware, GuestError, Image, Job, Namespace, Shell, tsc};
-use frame::Mac;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io;
@@ -30,14 +31,18 @@ pub struct Spec<'a> {
     pub disks: Vec<DiskLink>,
     /// The network namespace that QEMU runs in, where TAP devices are looked for.
     pub namespace: Option<&'a Namespace>,
-    /// What boots the guest from its first disk; `None`: QEMU loads the kernel.
+    /// The boot loader on the guest's first disk; `None`: QEMU loads the kernel.
     pub firmware: Option<Firmware>,
     /// The guest does not boot: QEMU listens at this socket for one that migrates here.
     pub incoming: Option<PathBuf>,
+    /// The guest that has migrated here does not run on.
+    pub stopped: bool,
+    /// The QEMU that runs the guest.
+    pub emulator: Emulator,
 }
 
 impl Spec<'_> {
-    /// A guest with one CPU, 256 MiB and no interface.
+    /// A guest with one CPU, 256 MiB and no interface, in the QEMU that is installed.
     pub fn new(name: &str) -> Self {
         let (nics, disks) = (Vec::new(), Vec::new());
         Spec {
@@ -49,118 +54,10 @@ impl Spec<'_> {
             namespace: None,
             firmware: None,
             incoming: None,
+            stopped: false,
+            emulator: Emulator::installed(),
         }
     }
-}
-
-/// One virtio disk of a guest, at a vhost-user backend to which QEMU connects, again when the backend
-/// was gone.
-#[derive(Clone, Debug)]
-pub struct DiskLink {
-    /// The socket's path.
-    pub socket: PathBuf,
-    /// Queues offered to the guest.
-    pub queues: u16,
-    /// QEMU's `vhost-user-blk-pci` properties beyond the usual ones, such as `packed=on`.
-    pub options: Vec<String>,
-}
-
-impl DiskLink {
-    fn args(&self, index: usize, accel: Accel) -> Vec<String> {
-        let socket = quoted(&self.socket.to_string_lossy());
-        // As for network interfaces.
-        let vectors = if accel == Accel::Tcg { 0 } else { self.queues + 1 };
-        let mut device = format!(
-            "vhost-user-blk-pci,chardev=disk{index},num-queues={},vectors={vectors}",
-            self.queues
-        );
-        for option in &self.options {
-            device.push(',');
-            device.push_str(option);
-        }
-        let chardev = format!("socket,id=disk{index},path={socket},reconnect=1");
-        vec!["-chardev".into(), chardev, "-device".into(), device]
-    }
-}
-
-/// One virtio network interface of a guest.
-#[derive(Clone, Debug)]
-pub struct Nic {
-    /// The link that the interface is attached to.
-    pub link: Link,
-    /// Its address.
-    pub mac: Mac,
-    /// Queue pairs offered to the guest.
-    pub queues: u16,
-    /// QEMU's `virtio-net-pci` properties beyond the usual ones, such as `packed=on` or
-    /// `mrg_rxbuf=off`.
-    pub options: Vec<String>,
-}
-
-/// The link of an interface.
-#[derive(Clone, Debug)]
-pub enum Link {
-    /// A vhost-user backend at this socket.
-    VhostUser {
-        /// The socket's path.
-        socket: PathBuf,
-        /// QEMU makes the socket and the backend connects. Else QEMU connects, again when the
-        /// backend was gone.
-        listens: bool,
-    },
-    /// A TAP device that is there already, in the guest's namespace.
-    Tap {
-        /// Its name.
-        device: String,
-    },
-}
-
-impl Nic {
-    fn args(&self, index: usize, accel: Accel) -> Vec<String> {
-        let Nic { link, mac, queues, options } = self;
-        let mut args = Vec::new();
-        let mut device = format!("virtio-net-pci,netdev=net{index},mac={mac},rx_queue_size=1024");
-        if *queues > 1 {
-            device.push_str(",mq=on");
-        }
-        match link {
-            Link::VhostUser { socket, listens } => {
-                let socket = quoted(&socket.to_string_lossy());
-                let role = if *listens { "server=on,wait=off" } else { "reconnect=1" };
-                args.extend([
-                    "-chardev".into(),
-                    format!("socket,id=vhost{index},path={socket},{role}"),
-                ]);
-                args.extend([
-                    "-netdev".into(),
-                    format!("vhost-user,id=net{index},chardev=vhost{index},queues={queues}"),
-                ]);
-                // QEMU 7.2 crashes as the driver starts when it emulates the processor and the
-                // device has MSI-X vectors.
-                let vectors = if accel == Accel::Tcg { 0 } else { 2 * queues + 2 };
-                device.push_str(&format!(",tx_queue_size=1024,vectors={vectors}"));
-            }
-            Link::Tap { device: tap } => {
-                let tap = quoted(tap);
-                args.extend([
-                    "-netdev".into(),
-                    format!("tap,id=net{index},ifname={tap},script=no,downscript=no,vhost=off,queues={queues}"),
-                ]);
-                device.push_str(&format!(",vectors={}", 2 * queues + 2));
-            }
-        }
-        for option in options {
-            device.push(',');
-            device.push_str(option);
-        }
-        args.extend(["-device".into(), device]);
-        args
-    }
-}
-
-/// A value in one of QEMU's comma-separated options.
-fn quoted(value: &str) -> String {
-    value.replace(',', ",,")
 }
 
 /// A running guest, killed when this value is dropped.
@@ -181,8 +78,8 @@ impl Guest {
     pub fn start(image: &Image, accel: Accel, spec: &Spec<'_>) -> Result<Guest, GuestError> {
         let failed = |source| GuestError::Channel { what: "cannot start QEMU", source };
         let mut command = match spec.namespace {
-            Some(namespace) => namespace.command("qemu-system-x86_64"),
-            None => ChildProcess::command("qemu-system-x86_64"),
+            Some(namespace) => namespace.command(spec.emulator.program()),
+            None => ChildProcess::command(spec.emulator.program()),
         };
         command.args(arguments(image, accel, spec));
         let channels = Channels::connect(&mut command).map_err(failed)?;
@@ -246,6 +143,17 @@ impl Guest {
         self.agent.console()
     }
 
+    /// The threads of QEMU that are the guest's virtual CPUs.
+    ///
+    /// # Errors
+    /// When the monitor is gone.
+    pub fn virtual_cpus(&self) -> Result<Vec<u32>, GuestError> {
+        let cpus = self.monitor("query-cpus-fast", json!({}))?;
+        let threads = cpus.as_array().into_iter().flatten();
+        let ids = threads.filter_map(|cpu| cpu["thread-id"].as_u64()?.try_into().ok());
+        Ok(ids.collect())
+    }
+
     /// QEMU's process id.
     pub fn id(&self) -> u32 {
         self.process.lock().unwrap_or_else(PoisonError::into_inner).id()
@@ -265,6 +173,7 @@ impl Shell for Guest {
 fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
     let memory = spec.memory;
     let mut args: Vec<OsString> = Vec::new();
+    args.extend(spec.emulator.args());
     args.extend(accel.args().map(OsString::from));
     args.extend(
         [
@@ -311,10 +220,13 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
         ]),
     }
     for (index, nic) in spec.nics.iter().enumerate() {
-        args.extend(nic.args(index, accel).into_iter().map(OsString::from));
+        args.extend(nic.args(index, accel, &spec.emulator).into_iter().map(OsString::from));
     }
     for (index, disk) in spec.disks.iter().enumerate() {
-        args.extend(disk.args(index, accel).into_iter().map(OsString::from));
+        args.extend(disk.args(index, accel, &spec.emulator).into_iter().map(OsString::from));
+    }
+    if spec.stopped {
+        args.push("-S".into());
     }
     if let Some(socket) = &spec.incoming {
         args.extend(["-incoming".into(), format!("unix:{}", socket.display()).into()]);
@@ -355,42 +267,5 @@ impl Channels {
             .stdout(Stdio::from(OwnedFd::from(qmp_end)))
             .stderr(Stdio::from(console_end));
         Ok(Channels { agent, qmp, console })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn nic(link: Link, queues: u16) -> Nic {
-        Nic { link, mac: Mac([0x52, 0x54, 0, 0, 0, 1]), queues, options: vec!["packed=on".into()] }
-    }
-
-    #[test]
-    fn a_vhost_user_interface_has_no_vectors_where_qemu_would_crash() {
-        let link = Link::VhostUser { socket: "/tmp/a,b".into(), listens: false };
-        let args = nic(link, 4).args(0, Accel::Tcg);
-        assert_eq!(args[1], "socket,id=vhost0,path=/tmp/a,,b,reconnect=1");
-        assert_eq!(args[3], "vhost-user,id=net0,chardev=vhost0,queues=4");
-        assert!(
-            args[5].contains("mq=on")
-                && args[5].contains("vectors=0")
-                && args[5].ends_with(",packed=on"),
-            "{args:?}"
-        );
-    }
-
-    #[test]
-    fn an_interface_with_one_queue_is_not_multi_queue() {
-        let args =
-            nic(Link::VhostUser { socket: "s".into(), listens: true }, 1).args(3, Accel::Kvm);
-        assert!(
-            args[1].ends_with("server=on,wait=off")
-                && !args[5].contains("mq=on")
-                && args[5].contains("vectors=4"),
-            "{args:?}"
-        );
-        let args = nic(Link::Tap { device: "t0".into() }, 1).args(3, Accel::Kvm);
-        assert!(args[1].starts_with("tap,id=net3,ifname=t0,"), "{args:?}");
     }
 }

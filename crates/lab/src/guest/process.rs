@@ -29,7 +29,7 @@ impl ChildProcess {
     /// a terminal is for us, and we end our children in order.
     ///
     /// # Errors
-    /// Those of [`Command::spawn`].
+    /// As [`Command::spawn`].
     pub fn start(command: &mut Command) -> io::Result<ChildProcess> {
         Ok(ChildProcess { child: command.process_group(0).spawn()? })
     }
@@ -53,7 +53,7 @@ impl ChildProcess {
     /// how it ended.
     ///
     /// # Errors
-    /// Those of waiting for a child.
+    /// As waiting for a child.
     pub fn stop(mut self, limit: Duration) -> io::Result<ExitStatus> {
         if let Some(pid) = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -102,7 +102,7 @@ mod tests {
                 command.args(["-c", "echo; exec sleep 1000"]).stdout(Stdio::piped()),
             )
             .unwrap();
-            // What it prints shows that it has got as far as asking for the signal.
+            // The output shows that the process has asked for the signal.
             kept.child().stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
             kept
         };

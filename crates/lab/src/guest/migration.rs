@@ -1,0 +1,99 @@
+//! Migration of a guest from one QEMU to another on this machine.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{Deadline, Guest, GuestError, Shell};
+
+/// Bytes a second, beyond what this machine copies: the guest writes memory all the time.
+const BANDWIDTH: u64 = 1 << 33;
+/// The longest time that QEMU may stop the guest for, in milliseconds.
+const DOWNTIME: u64 = 5000;
+/// How often a wait looks.
+const STEP: Duration = Duration::from_millis(20);
+
+/// What QEMU says of a migration that is completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// How long the guest was stopped.
+    pub downtime: Duration,
+    /// How long the migration took.
+    pub total: Duration,
+    /// Bytes of memory that were sent.
+    pub bytes: u64,
+}
+
+impl Guest {
+    /// Migrates the guest to the QEMU of `target`, which was started to listen at `incoming`, and
+    /// waits until that has all of it. The guest is stopped here then, and runs on there unless
+    /// its QEMU was started to wait.
+    ///
+    /// # Errors
+    /// When a monitor refuses, or the migration fails or takes longer than `limit`.
+    pub fn migrate(
+        &self,
+        target: &Guest,
+        incoming: &Path,
+        limit: Duration,
+    ) -> Result<Migrated, GuestError> {
+        // A QEMU answers once it listens.
+        target.monitor("query-status", json!({}))?;
+        let fast = json!({ "max-bandwidth": BANDWIDTH, "downtime-limit": DOWNTIME });
+        self.monitor("migrate-set-parameters", fast)?;
+        let uri = json!({ "uri": format!("unix:{}", incoming.display()) });
+        self.monitor("migrate", uri)?;
+        let mut deadline = Deadline::new(limit);
+        loop {
+            let state = self.monitor("query-migrate", json!({}))?;
+            match state["status"].as_str() {
+                Some("completed") => return Ok(Migrated::of(&state)),
+                Some("failed" | "cancelled") => {
+                    return Err(GuestError::Refused {
+                        name: self.name().into(),
+                        command: "migrate".into(),
+                        answer: format!("{state}; the target's console: {}", target.console()),
+                    });
+                }
+                _ if deadline.is_over() => return Err(self.late("its migration", limit)),
+                _ => std::thread::sleep(STEP),
+            }
+        }
+    }
+
+    /// Waits until all of a guest that migrates is here.
+    ///
+    /// # Errors
+    /// When the monitor is gone, or after `limit`.
+    pub fn arrived(&self, limit: Duration) -> Result<(), GuestError> {
+        let mut deadline = Deadline::new(limit);
+        while self.monitor("query-status", json!({}))?["status"] == "inmigrate" {
+            if deadline.is_over() {
+                return Err(self.late("its arrival", limit));
+            }
+            std::thread::sleep(STEP);
+        }
+        Ok(())
+    }
+
+    fn late(&self, what: &str, limit: Duration) -> GuestError {
+        GuestError::Late {
+            name: self.name().into(),
+            what: what.into(),
+            limit,
+            console: self.console(),
+        }
+    }
+}
+
+impl Migrated {
+    fn of(state: &Value) -> Migrated {
+        let milliseconds = |key: &str| Duration::from_millis(state[key].as_u64().unwrap_or(0));
+        Migrated {
+            downtime: milliseconds("downtime"),
+            total: milliseconds("total-time"),
+            bytes: state["ram"]["transferred"].as_u64().unwrap_or(0),
+        }
+    }
+}
