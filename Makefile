@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
+.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-migration bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
 
 all: build
 
@@ -58,6 +58,11 @@ bench-isolation: ## what guests keep beside a hostile neighbour, attack by attac
 	@scripts/deps build
 	$(CARGO) build --release --locked
 	$(LAB) bench-isolation $(ARGS)
+
+bench-migration: ## how long a stock guest that migrates is out of reach
+	@scripts/deps build guests
+	$(CARGO) build --release --locked
+	$(LAB) bench-migration $(ARGS)
 
 bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instructions counted
 	@scripts/deps build xen

@@ -39,6 +39,8 @@ pub enum Command {
     /// Measure rate and latency of two guests beside a hostile neighbour, attack by attack, in turn
     /// with a fair neighbour
     BenchIsolation(lab::bench::isolation::Args),
+    /// Measure how long a stock guest that migrates between two daemons is out of reach
+    BenchMigration(lab::bench::migration::Args),
     /// Published experiments.
     #[command(flatten)]
     Experiments(lab::suite::Command),

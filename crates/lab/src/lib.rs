@@ -17,6 +17,7 @@ pub mod guest_process;
 pub mod interrupt;
 pub mod isolation;
 pub mod load;
+pub mod migration;
 pub mod model;
 mod null_engine;
 pub mod ovs;

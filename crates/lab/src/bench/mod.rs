@@ -16,6 +16,7 @@ pub mod instructions;
 mod iperf;
 pub mod isolation;
 mod measure;
+pub mod migration;
 pub(crate) mod peers;
 mod picture;
 mod point;
@@ -141,6 +142,9 @@ pub enum BenchError {
     /// The plot.
     #[error("cannot draw: {0}")]
     Draw(#[from] PlotError),
+    /// Frames that were damaged on their way.
+    #[error("a stream was damaged: the table says which")]
+    Damaged,
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,
