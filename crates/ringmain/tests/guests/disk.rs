@@ -27,7 +27,7 @@ struct Site {
 }
 
 /// What guests boot.
-fn kernel() -> (Image, Accel) {
+pub fn kernel() -> (Image, Accel) {
     let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
     let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
     let kernel = Image::prepare(&cache).unwrap();

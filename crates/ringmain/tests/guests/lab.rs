@@ -1,8 +1,8 @@
 //! A daemon, and guests on its ports.
 
 use super::traffic::{LIMIT, address_it, eventually};
-use lab::daemon::Daemon;
-use lab::guest::{Accel, Guest, Image, Link, Mac, Namespace, Nic, Spec};
+use lab::daemon::{Daemon, is_balanced};
+use lab::guest::{Accel, Emulator, Guest, Image, Link, Mac, Namespace, Nic, Release, Spec};
 use std::path::{Path, PathBuf};
 
 /// A daemon with some ports. Guests are told apart by the number of their port, which is in their
@@ -11,8 +11,18 @@ pub struct Lab {
     // Guests of a namespace need it as long as they run; the daemon too.
     pub namespace: Option<Namespace>,
     pub daemon: Daemon,
-    image: Image,
     accel: Accel,
+}
+
+/// A kernel and a QEMU of one release, and what that runs guests on.
+pub fn machine(release: Release) -> (Image, Accel, Emulator) {
+    let accel = Accel::probe(&Image::prepare(&cache()).unwrap(), &cache()).unwrap();
+    (release.image(&cache()).unwrap(), accel, release.emulator(&cache()).unwrap())
+}
+
+fn cache() -> PathBuf {
+    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+    cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"))
 }
 
 /// How a guest is attached, beyond the usual: four queue pairs, QEMU connecting.
@@ -24,6 +34,10 @@ pub struct Attach<'a> {
     pub listens: bool,
     /// QEMU's properties of the interface.
     pub options: &'a [&'a str],
+    /// Its QEMU.
+    pub emulator: Release,
+    /// Its kernel.
+    pub kernel: Release,
 }
 
 impl Lab {
@@ -43,14 +57,10 @@ impl Lab {
 
     /// Starts a daemon with a configuration of its own, in a namespace if one is given.
     pub fn start(namespace: Option<Namespace>, config: impl FnOnce(&Path) -> String) -> Lab {
-        let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-        let cache =
-            cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
-        let image = Image::prepare(&cache).unwrap();
-        let accel = Accel::probe(&image, &cache).unwrap();
+        let accel = machine(Release::Installed).1;
         let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
         let daemon = Daemon::start(binary, config, namespace.as_ref()).unwrap();
-        Lab { namespace, daemon, image, accel }
+        Lab { namespace, daemon, accel }
     }
 
     /// Boots guests on ports of these numbers, all at the same time, and gives them their
@@ -65,18 +75,10 @@ impl Lab {
     }
 
     fn begin(&self, port: usize, attach: Attach<'_>) -> Guest {
-        self.begin_at(socket(self.daemon.dir(), port), port, attach, None)
+        self.begin_at(socket(self.daemon.dir(), port), port, attach)
     }
 
-    /// Starts QEMU at a port of any daemon; where the guest is not to boot, QEMU waits at `incoming`
-    /// for one that migrates.
-    pub fn begin_at(
-        &self,
-        socket: PathBuf,
-        port: usize,
-        attach: Attach<'_>,
-        incoming: Option<PathBuf>,
-    ) -> Guest {
+    fn begin_at(&self, socket: PathBuf, port: usize, attach: Attach<'_>) -> Guest {
         let nic = Nic {
             link: Link::VhostUser { socket, listens: attach.listens },
             mac: Mac([0x52, 0x54, 0, 0x77, 0, u8::try_from(port).unwrap() + 1]),
@@ -89,20 +91,15 @@ impl Lab {
             cpus: 2,
             memory: 512,
             nics: vec![nic],
-            incoming,
+            emulator: attach.emulator.emulator(&cache()).unwrap(),
             ..Spec::new(&format!("guest-{port}"))
         };
-        Guest::start(&self.image, self.accel, &spec).unwrap()
+        Guest::start(&attach.kernel.image(&cache()).unwrap(), self.accel, &spec).unwrap()
     }
 
     /// Checks, once nothing moves, that what came in equals what went out plus what was dropped.
     pub fn check_balance(&self) {
-        eventually("the counters to add up", || {
-            let stats = self.daemon.stats().unwrap();
-            let mut sum = stats.removed.clone();
-            stats.ports.iter().for_each(|port| sum.add(&port.total));
-            sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped()
-        });
+        eventually("the counters to add up", || is_balanced(&self.daemon.stats().unwrap()));
     }
 }
 

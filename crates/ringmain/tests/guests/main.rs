@@ -5,12 +5,16 @@
 //! machine makes them slow, not red.
 
 mod disk;
+mod disk_migration;
+mod forgetful;
 mod lab;
 mod life;
+mod memory;
 mod migration;
 mod offloads;
 mod pair;
 mod pool;
+mod releases;
 mod restart;
 mod tap;
 mod traffic;

@@ -4,6 +4,7 @@
 
 use super::traffic::{LIMIT, address_it, clean, eventually};
 use control::api::{PortReport, Stats};
+use lab::daemon::is_balanced;
 use lab::guest::{GuestError, Shell};
 use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
 use std::cell::{OnceCell, RefCell};
@@ -189,12 +190,7 @@ impl Scene {
 
     /// Checks, once nothing moves, that what came in equals what went out plus what was dropped.
     pub fn check_balance(&self) {
-        eventually("all frames", || {
-            let stats = self.stats();
-            let mut sum = stats.removed.clone();
-            stats.ports.iter().for_each(|port| sum.add(&port.total));
-            sum.tx_frames > 0 && sum.tx_frames + sum.copies == sum.rx_frames + sum.dropped()
-        });
+        eventually("all frames", || is_balanced(&self.stats()));
     }
 }
 
