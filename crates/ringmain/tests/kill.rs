@@ -1,10 +1,11 @@
 //! A daemon that is killed under traffic, again and again: no descriptor of its guests is lost, and
-//! none comes back twice. The front-end is that of crate `vhost`.
+//! none comes back twice. The front-end is that of crate `vhost`. One guest connects to the daemon,
+//! and the daemon connects to the other.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lab::daemon::Daemon;
@@ -16,8 +17,8 @@ use vhost::vhost_user::message::{VhostUserInflight, VhostUserProtocolFeatures};
 use vhost_user::net::feature::bit;
 use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest, Vring};
 
-/// How often the daemon is killed in each test.
-const KILLS: usize = 25;
+/// How often the daemon is killed in each test; the environment (`RINGMAIN_KILLS`) can say more.
+const KILLS: u64 = 25;
 
 /// Entries of each ring.
 const SIZE: u16 = 64;
@@ -34,8 +35,26 @@ enum Positions {
     Records,
 }
 
+/// The socket between a front-end and its back-ends.
+enum Socket {
+    /// The front-end connects.
+    Connects(PathBuf),
+    /// The daemon connects.
+    Listens(UnixListener),
+}
+
+impl Socket {
+    fn connection(&self) -> UnixStream {
+        match self {
+            Socket::Connects(path) => UnixStream::connect(path).unwrap(),
+            Socket::Listens(listener) => listener.accept().unwrap().0,
+        }
+    }
+}
+
 /// A guest with one queue pair, which outlives its back-ends.
 struct Plugged<R> {
+    socket: Socket,
     front: FrontEnd,
     guest: Guest,
     driver: Driver<R>,
@@ -50,20 +69,20 @@ struct Plugged<R> {
     received: u64,
 }
 
-fn negotiate(socket: &Path, features: u64, positions: Positions) -> FrontEnd {
+fn negotiate(socket: &Socket, features: u64, positions: Positions) -> FrontEnd {
     let mut protocol = FrontEndConfig::usual_protocol();
     if positions == Positions::Records {
         protocol |= VhostUserProtocolFeatures::INFLIGHT_SHMFD;
     }
     let config =
         FrontEndConfig { features, required: features, queue_pairs: 1, mtu: None, protocol };
-    FrontEnd::negotiate(UnixStream::connect(socket).unwrap(), &config).unwrap()
+    FrontEnd::negotiate(socket.connection(), &config).unwrap()
 }
 
 impl<R: DriverRing> Plugged<R> {
-    fn new(socket: &Path, layout: u64, positions: Positions, mark: u8) -> Plugged<R> {
+    fn new(socket: Socket, layout: u64, positions: Positions, mark: u8) -> Plugged<R> {
         let features = bit::VERSION_1 | bit::EVENT_IDX | bit::MRG_RXBUF | layout;
-        let mut front = negotiate(socket, features, positions);
+        let mut front = negotiate(&socket, features, positions);
         let mut guest = Guest::new(1 << 20, 1).unwrap();
         front.share(&guest).unwrap();
         let records = (positions == Positions::Records).then(|| {
@@ -80,6 +99,7 @@ impl<R: DriverRing> Plugged<R> {
         let buffer = Piece { addr: guest.alloc(2048, 64).unwrap(), len: 2048 };
         let (sent, completed, received) = (0, 0, 0);
         let mut plugged = Plugged {
+            socket,
             front,
             guest,
             driver,
@@ -131,8 +151,8 @@ impl<R: DriverRing> Plugged<R> {
     }
 
     /// Connects to the next daemon.
-    fn reconnect(&mut self, socket: &Path) {
-        self.front = negotiate(socket, self.features, self.positions);
+    fn reconnect(&mut self) {
+        self.front = negotiate(&self.socket, self.features, self.positions);
         self.front.share(&self.guest).unwrap();
         if let Some((inflight, file)) = &self.records {
             self.front.messages().set_inflight_fd(inflight, file.as_raw_fd()).unwrap();
@@ -159,34 +179,41 @@ impl<R: DriverRing> Plugged<R> {
 }
 
 fn killed_again_and_again<R: DriverRing>(layout: u64, positions: Positions) {
-    let sockets = |dir: &Path| ["a", "b"].map(|name| dir.join(name).with_extension("sock"));
+    let kills = std::env::var("RINGMAIN_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
+    let mut sockets = None;
     let config = |dir: &Path| {
-        let port = |socket: &std::path::PathBuf| {
-            let name = socket.file_stem().unwrap().display();
-            let socket = socket.display();
-            format!("[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\n")
+        let [a, b] = ["a.sock", "b.sock"].map(|name| dir.join(name));
+        let port = |name: &str, socket: &Path, mode: &str| {
+            format!(
+                "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = {socket:?}\n\
+                 mode = \"{mode}\"\n"
+            )
         };
-        format!("[workers]\ncount = 1\n{}", sockets(dir).each_ref().map(port).concat())
+        let ports = port("a", &a, "server") + &port("b", &b, "client");
+        let listener = UnixListener::bind(b).unwrap();
+        sockets = Some([Socket::Connects(a), Socket::Listens(listener)]);
+        format!("[workers]\ncount = 1\n{ports}")
     };
     let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
     let mut daemon = Daemon::start(binary, config, None).unwrap();
-    let sockets = sockets(daemon.dir());
-    let mut guests = [(0, 1), (1, 2)]
-        .map(|(i, mark): (usize, u8)| Plugged::<R>::new(&sockets[i], layout, positions, mark));
-    for kill in 0..KILLS as u64 {
+    let [a, b] = sockets.unwrap();
+    let mut guests =
+        [(a, 1), (b, 2)].map(|(socket, mark)| Plugged::<R>::new(socket, layout, positions, mark));
+    let mut outages = Vec::new();
+    for kill in 0..kills {
         // Both ways, until both have got a ring of frames from this daemon, and then a few more.
         let enough = guests.each_ref().map(|guest| guest.received + 2 * u64::from(SIZE));
-        let until = Instant::now() + WATCHDOG;
-        while guests.iter().zip(enough).any(|(guest, enough)| guest.received < enough) {
-            guests.iter_mut().for_each(|guest| guest.send(8));
-            assert!(Instant::now() < until, "no frames after kill {kill}:\n{}", daemon.log());
-        }
+        exchange(&mut guests, enough, &daemon);
         guests.iter_mut().for_each(|guest| guest.send(1 + kill * 7 % 40));
         (0..kill * 300).for_each(|_| std::hint::spin_loop());
+        let killed = Instant::now();
         daemon.kill_and_start().unwrap();
-        for (guest, socket) in guests.iter_mut().zip(&sockets) {
-            guest.reconnect(socket);
-        }
+        guests.iter_mut().for_each(Plugged::reconnect);
+        // Frames of the old daemon are among those that a guest has not looked at yet.
+        guests.iter_mut().for_each(Plugged::collect);
+        let next = guests.each_ref().map(|guest| guest.received + 1);
+        exchange(&mut guests, next, &daemon);
+        outages.push(killed.elapsed());
     }
     let until = Instant::now() + WATCHDOG;
     while guests.iter().any(|guest| guest.completed < guest.sent) {
@@ -195,6 +222,21 @@ fn killed_again_and_again<R: DriverRing>(layout: u64, positions: Positions) {
     }
     let stats = daemon.stats().unwrap();
     assert!(stats.ports.iter().all(|port| port.unclear_rings == 0), "{stats:#?}");
+    outages.sort_unstable();
+    println!(
+        "{kills} kills: from the kill to the first frame at both guests {:?} in the median, {:?} at most",
+        outages[outages.len() / 2],
+        outages[outages.len() - 1]
+    );
+}
+
+/// Has guests send until each has received so many frames in all.
+fn exchange<R: DriverRing>(guests: &mut [Plugged<R>; 2], enough: [u64; 2], daemon: &Daemon) {
+    let until = Instant::now() + WATCHDOG;
+    while guests.iter().zip(enough).any(|(guest, enough)| guest.received < enough) {
+        guests.iter_mut().for_each(|guest| guest.send(8));
+        assert!(Instant::now() < until, "no frames:\n{}", daemon.log());
+    }
 }
 
 #[test]

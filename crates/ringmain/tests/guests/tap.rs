@@ -10,7 +10,15 @@ const HOST: &str = "10.77.0.100";
 #[test]
 #[ignore = "boots guests"]
 fn guest_and_host_reach_each_other() {
-    let lab = Lab::start(Some(Namespace::new().unwrap()), |dir| {
+    let network = Namespace::new().unwrap();
+    // The TAP is there before the daemon, with its place in a bridge.
+    network
+        .ip(&format!(
+            "tuntap add dev rm0 mode tap multi_queue\nlink add br0 type bridge\n\
+             link set rm0 master br0\nlink set br0 up\nlink set rm0 up\naddr add {HOST}/24 dev br0"
+        ))
+        .unwrap();
+    let mut lab = Lab::start(Some(network), |dir| {
         format!(
             "[[port]]\nname = \"guest-0\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = 4\n\
              [[port]]\nname = \"uplink\"\nkind = \"tap\"\ndevice = \"rm0\"\nqueues = 2\n",
@@ -18,7 +26,6 @@ fn guest_and_host_reach_each_other() {
         )
     });
     let host = lab.namespace.as_ref().unwrap();
-    host.ip(&format!("addr add {HOST}/24 dev rm0\nlink set rm0 up")).unwrap();
     let [guest] = lab.boot([(0, Attach::default())]);
 
     ping(&guest, HOST);
@@ -41,4 +48,16 @@ fn guest_and_host_reach_each_other() {
     host.run("sh", ["-c", &format!("for try in $(seq 100); do echo hello | busybox nc {} 5000 | grep hello && exit; sleep 0.1; done; false", address(0))])
         .unwrap();
     lab.check_balance();
+
+    // It keeps its place when the daemon is killed, and serves the next one.
+    let before = host_links(&lab);
+    assert!(before.contains("rm0") && before.contains("master br0"), "{before}");
+    lab.daemon.kill_and_start().unwrap();
+    ping(&guest, HOST);
+    assert_eq!(host_links(&lab), before);
+}
+
+/// The members of bridges in the host's network.
+fn host_links(lab: &Lab) -> String {
+    lab.namespace.as_ref().unwrap().run("bridge", ["link", "show"]).unwrap()
 }
