@@ -14,6 +14,7 @@ mod migration;
 mod offloads;
 mod pair;
 mod pool;
+mod power_loss;
 mod releases;
 mod restart;
 mod tap;

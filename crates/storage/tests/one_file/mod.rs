@@ -14,6 +14,7 @@ use fuser::{
     FopenFlags, Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, SessionACL, TimeOrNow, WriteFlags,
 };
+use nix::mount::{MntFlags, umount2};
 
 /// The name of the file.
 const NAME: &str = "disk";
@@ -81,7 +82,10 @@ impl OneFile {
 impl Drop for OneFile {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let ended = session.umount_and_join();
+            // Lazily: a child of another test may hold the file until it starts its program.
+            let ended = umount2(self.folder.path(), MntFlags::MNT_DETACH)
+                .map_err(io::Error::from)
+                .and_then(|()| session.join());
             assert!(ended.is_ok() || std::thread::panicking(), "{ended:?}");
         }
         self.answering.take().map(JoinHandle::join);
