@@ -152,7 +152,7 @@ trait DiskGuest {
     /// Sends the requests of a phase to the disk with so many queues.
     fn measure(&self, queues: u16, phase: &point::Phase) -> Result<point::Figures, DiskDemoError>;
 
-    /// What the daemon has done so far for the disk with so many queues.
+    /// The work of the daemon so far for the disk with so many queues.
     fn used(&self, queues: u16) -> Result<Used, DiskDemoError>;
 
     /// The processes that guest and daemon are in.

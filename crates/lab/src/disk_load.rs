@@ -54,7 +54,7 @@ pub enum Span {
     EachBlockOnce,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Requests that completed while measured.

@@ -164,12 +164,12 @@ pub struct Published {
     pub value: f64,
 }
 
-/// Who published an experiment first.
+/// The first publication of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// The document.
     pub title: &'static str,
-    /// Who wrote it, and when.
+    /// The authors, and the year.
     pub by: &'static str,
 }
 

@@ -32,7 +32,8 @@ pub fn page(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// A plot with its caption above, so that nobody takes the caption for the heading of the next one.
+/// A plot with its caption above, so that the caption does not look like the heading of the next
+/// plot.
 pub fn figure(caption: &str, svg: &str) -> Markup {
     html! { figure { figcaption { (caption) } (PreEscaped(svg)) } }
 }

@@ -12,7 +12,7 @@ pub fn is_disturbed(others: f64) -> bool {
     others > DISTURBED
 }
 
-/// What stands behind a figure.
+/// The mark behind a figure.
 pub fn mark(disturbed: bool) -> &'static str {
     if disturbed { "*" } else { "" }
 }

@@ -66,7 +66,7 @@ fn part(length: u64, queues: u16) -> u64 {
     length / u64::from(queues.max(1)) / (1 << 20) * (1 << 20)
 }
 
-/// What fio measured.
+/// The measurement of fio.
 pub(crate) fn figures(said: &str, operation: Operation) -> Result<Figures, DiskDemoError> {
     let failed = || DiskDemoError::Fio(said.chars().take(500).collect());
     let job = job(said).ok_or_else(failed)?;

@@ -42,7 +42,7 @@ pub(super) const PHASES: [Phase; 4] = [
     phase("random reads of 4 KiB", Operation::Read, Order::Random, 4 << 10, 32),
 ];
 
-/// What the guest measured.
+/// The measurement of the guest.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Figures {
     /// Requests per second.
@@ -60,7 +60,7 @@ pub(super) struct Point {
     pub(super) queues: u16,
     /// The name of the phase.
     pub(super) requests: &'static str,
-    /// What the guest measured.
+    /// The measurement of the guest.
     #[serde(flatten)]
     pub(super) figures: Figures,
     /// CPU time of the daemon for each request, in microseconds.

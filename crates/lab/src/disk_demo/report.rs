@@ -46,8 +46,9 @@ fn body(args: &Args, results: &Results) -> Result<Markup, PlotError> {
     Ok(html! {
         @if let Some(caveat) = caveat(results.kind) { p { strong { (caveat) } } }
         p {
-            "A guest with three disks, of one, two and four queues. Before anything was measured, " (bytes >> 20) " MiB were \
-             written to them, read back and compared, without a difference."
+            "A guest with three disks, of one, two and four queues. Before anything was measured, "
+            (bytes >> 20)
+            " MiB were written to them, read back and compared, without a difference."
         }
         (table(&results.points))
         @for figure in &figures { figure { (figure) } }
@@ -56,16 +57,17 @@ fn body(args: &Args, results: &Results) -> Result<Markup, PlotError> {
     })
 }
 
-/// What holds for all figures.
+/// The remark that applies to all figures.
 fn caveat(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Qemu(Accel::Tcg) => Some(
-            "The guest ran on software emulation, without KVM: every figure is far below that of real hardware, and most of \
-             the time is the emulator's.",
+            "The guest ran on software emulation, without KVM: every figure is far below that of \
+             real hardware, and most of the time is the emulator's.",
         ),
         Kind::Xen => Some(
-            "Xen itself ran on software emulation: every figure is far below that of real hardware, and hypercalls are \
-             especially slow. Times are those of the emulated machine.",
+            "Xen itself ran on software emulation: every figure is far below that of real \
+             hardware, and hypercalls are especially slow. Times are those of the emulated \
+             machine.",
         ),
         Kind::Qemu(Accel::Kvm) | Kind::Embedded => None,
     }

@@ -27,7 +27,7 @@ pub(super) struct Site {
 pub(super) struct Used {
     /// Requests of one disk.
     pub(super) requests: u64,
-    /// Those that failed.
+    /// Requests that failed.
     pub(super) failed: u64,
     /// Interrupts for them.
     pub(super) interrupts: u64,
@@ -36,7 +36,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// What the counters of a disk say, and the CPU time of its daemon.
+    /// The counters of a disk, and the CPU time of its daemon.
     pub(super) fn new(total: &DiskCounts, cpu: Duration) -> Used {
         let (requests, failed) = (requests(total), total.failed());
         Used { requests, failed, interrupts: total.interrupts, cpu }
@@ -81,7 +81,7 @@ impl Site {
         self.daemon.id()
     }
 
-    /// What the daemon has done so far for the disk with so many queues.
+    /// The work of the daemon so far for the disk with so many queues.
     pub(super) fn used(&self, queues: u16) -> Result<Used, DaemonError> {
         let stats = self.daemon.stats()?;
         let disk = stats.disks.iter().find(|disk| disk.name == name(queues));

@@ -34,7 +34,7 @@ pub(super) fn boot<'a>(
     stage.done(match accel {
         Accel::Kvm => "the guest runs on KVM",
         Accel::Tcg => {
-            "no working KVM here: the guest runs in software, far slower than in real life"
+            "no working KVM here: the guest runs in software, far slower than on hardware"
         }
     });
     let stage = progress.stage("booting the guest");

@@ -41,7 +41,7 @@ impl DiskGuest for ThreadGuest<'_> {
         Ok(disk_load::verify(&self.place(queues), &workload, queues.into())?)
     }
 
-    /// It sleeps until it is interrupted, as a guest does.
+    /// The thread sleeps until it is interrupted, as a guest does.
     fn measure(&self, queues: u16, phase: &Phase) -> Result<Figures, DiskDemoError> {
         let workload = Workload {
             queues,

@@ -1,4 +1,4 @@
-//! What a driver that sleeps waits for: interrupts of its rings, and a timer.
+//! The events that a sleeping driver waits for: interrupts of its rings, and a timer.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

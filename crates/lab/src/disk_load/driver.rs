@@ -100,7 +100,7 @@ impl Blocks {
     }
 }
 
-/// What completed.
+/// The completed requests.
 struct Tally {
     requests: u64,
     latency: Histogram<u64>,

@@ -72,7 +72,7 @@ pub enum LabError {
         /// Where it can.
         possible: String,
     },
-    /// Somebody else is at it.
+    /// Another process runs an experiment with the same folder.
     #[error("another `ringmain-lab run` is writing to {}", .0.display())]
     Busy(PathBuf),
     /// A point lacks a setting: the experiment is wrong, or the record is another version's.

@@ -144,8 +144,8 @@ fn show(text: &mut String, figure: &Figure, rows: &[Row]) {
 
 fn footnote(rows: &[Row]) -> String {
     let mut text = format!(
-        "\nmedians (range); * p < {SIGNIFICANT}: Mann-Whitney U, two-sided, exact; n: repetitions that count; disturbed: others were \
-         at work in all of them\n"
+        "\nmedians (range); * p < {SIGNIFICANT}: Mann-Whitney U, two-sided, exact; n: repetitions that count; \
+        disturbed: others took CPU time in all of them\n"
     );
     let count = |of: fn(&Row) -> bool| rows.iter().filter(|row| of(row)).count();
     let (able, marked) = (count(|row| row.can_be() && !row.disturbed), count(Row::significant));

@@ -104,10 +104,15 @@ impl<'a> Results<'a> {
     }
 
     /// A figure at one place, of a series and x, against the same at another.
-    pub fn change(&self, from: (&str, f64), to: (&str, f64), figure: &str) -> Option<Change> {
+    pub fn change(
+        &self,
+        (from_series, from_x): (&str, f64),
+        (to_series, to_x): (&str, f64),
+        figure: &str,
+    ) -> Option<Change> {
         Some(Change {
-            from: self.summary(from.0, from.1, figure)?,
-            to: self.summary(to.0, to.1, figure)?,
+            from: self.summary(from_series, from_x, figure)?,
+            to: self.summary(to_series, to_x, figure)?,
         })
     }
 
@@ -197,7 +202,7 @@ mod tests {
             (None, None)
         );
         assert_eq!(results.peak("one", "throughput"), Some((1.0, 5.0)));
-        // One repetition each: nobody knows how they scatter.
+        // One repetition each: the scatter is not known.
         assert_eq!(results.as_good("one", "throughput"), [2.0]);
     }
 

@@ -20,9 +20,9 @@ const DESIGNS: [(&str, Design); 2] = [("old design", Design::OLD), ("new design"
 const ABOUT: About = About {
     name: "aggregate",
     title: "throughput of many pairs of guests, by backend CPUs",
-    what: "One to twenty pairs of guests send to each other at once, one TCP stream each, with one worker and more: once with \
-           the hypervisor's inner design of Xen 4.5, once with the newest. Beside it, the rates of threads that only use \
-           grants of one guest.",
+    what: "One to twenty pairs of guests send to each other at once, one TCP stream each, with one \
+           worker and more: once with the hypervisor's inner design of Xen 4.5, once with the \
+           newest. In addition, the rates of threads that only use grants of one guest.",
     source: Some(Source {
         title: "XenServer 7.0 performance improvements part 4: Aggregate I/O throughput improvements",
         by: "Jonathan Davies, 2016",
@@ -155,8 +155,8 @@ impl Experiment for Aggregate {
             let (_, last) = ends(results, old);
             if let Some(change) = results.change((old, last), (new, last), what) {
                 all.push(format!(
-                    "{last} threads that only use grants make {} million {what} a second with the new design, {} with the old \
-                     one: {}.",
+                    "{last} threads that only use grants make {} million {what} a second with the \
+                     new design, {} with the old one: {}.",
                     digits(change.to.median),
                     digits(change.from.median),
                     Change::said(Some(&change))
@@ -169,10 +169,11 @@ impl Experiment for Aggregate {
     fn notes(&self, results: &Results) -> Vec<String> {
         let cpus = results.record.configuration.machine.cpus;
         vec![format!(
-            "The published machine had many more CPUs than the {cpus} of this one, which also run workers, guests and their \
-             programs. The backend of that time mapped every page that a guest sent, and flushed TLBs after unmapping. \
-             Ringmain copies, so with streams only the locks of the grant table and the page lookups differ, and only the \
-             last plot shows mapping."
+            "The published machine had many more CPUs than the {cpus} of this one, which also run \
+             workers, guests and their programs. The backend of that time mapped every page that a \
+             guest sent, and flushed TLBs after unmapping. Ringmain copies, so with streams only \
+             the locks of the grant table and the page lookups differ, and only the last plot \
+             shows mapping."
         )]
     }
 

@@ -15,11 +15,12 @@ const STREAMS: u16 = 8;
 const ABOUT: About = About {
     name: "defaults",
     title: "workers and queues by default, and other choices",
-    what: "One pair of guests, each with a thread for every queue pair and no more than there are CPUs, eight TCP streams; workers and \
-           queue pairs by the rule of docs/configuration.md, and fewer and more of both.",
+    what: "One pair of guests, each with a thread for every queue pair and no more than there are \
+           CPUs, eight TCP streams; workers and queue pairs by the rule of docs/configuration.md, \
+           and fewer and more of both.",
     source: Some(Source {
-        title: "XenServer 7.0 performance improvements part 2: Parallelised networking datapath, and part 4: Aggregate I/O \
-                throughput improvements",
+        title: "XenServer 7.0 performance improvements part 2: Parallelised networking datapath, \
+                and part 4: Aggregate I/O throughput improvements",
         by: "Jonathan Davies, 2016",
     }),
     platforms: &[Platform::Embedded],
@@ -107,8 +108,9 @@ impl Experiment for Defaults {
         let cpus = results.record.configuration.machine.cpus;
         let (workers, queues) = rule(cpus);
         vec![format!(
-            "The rule on a machine of {cpus} CPUs: {workers} workers, and {queues} queue pairs for a guest of {cpus} vCPUs. It \
-             counts as sensible here when it carries nine tenths of the best choice's throughput."
+            "The rule on a machine of {cpus} CPUs: {workers} workers, and {queues} queue pairs for \
+             a guest of {cpus} vCPUs. It counts as sensible here when it carries nine tenths of \
+             the best choice's throughput."
         )]
     }
 }

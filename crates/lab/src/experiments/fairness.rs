@@ -46,9 +46,10 @@ const CPU: &str = "CPU of the daemon, % of one";
 const ABOUT: About = About {
     name: "fairness",
     title: "the host and many guests, with one worker and with a worker each",
-    what: "One to eight guests, one to four TCP streams to each and then from each, to and from the host, through its TAP. One \
-           worker serves all interfaces, or each has its own; guests have an event channel for each direction, or one for both. \
-           Guests are fresh in each repetition.",
+    what: "One to eight guests, one to four TCP streams to each and then from each, to and from \
+           the host, through its TAP. One worker serves all interfaces, or each interface has a \
+           worker of its own; guests have an event channel for each direction, or one for both. \
+           Guests are new in each repetition.",
     source: Some(Source {
         title: "Xen-netback NAPI + kThread V1 performance testing",
         by: "A. J. Bennieston, Xen wiki, 2013",
@@ -203,8 +204,8 @@ impl Experiment for Fairness {
             };
             if let Some((one, each)) = worst(ONE).zip(worst(EACH)) {
                 all.push(format!(
-                    "Four streams each, {what}, at the worst N: the slowest guest gets {} % of the mean with one worker for all, and {} % \
-                     with a worker each.",
+                    "Four streams each, {what}, at the worst N: the slowest guest gets {} % of the \
+                     mean with one worker for all, and {} % with a worker each.",
                     digits(one),
                     digits(each)
                 ));
@@ -215,8 +216,9 @@ impl Experiment for Fairness {
                 results.change_overall(&series(ONE, false), &series(ONE, true), figure)
             {
                 all.push(format!(
-                    "Four streams each, {what}, one worker for all, in the mean over N: the throughput with an event channel for each \
-                     direction is {} that with one for both.",
+                    "Four streams each, {what}, one worker for all, in the mean over N: the \
+                     throughput with an event channel for each direction is {} that with one for \
+                     both.",
                     Change::said(Some(&change))
                 ));
             }
@@ -227,8 +229,9 @@ impl Experiment for Fairness {
     fn notes(&self, results: &Results) -> Vec<String> {
         let cpus = results.record.configuration.machine.cpus;
         vec![format!(
-            "Ringmain's workers share only the switch, and a worker serves its queues in turn. So a worker for each interface is \
-             faster only if it has a CPU: this machine has {cpus}."
+            "Ringmain's workers share only the switch, and a worker serves its queues in turn. \
+            So a worker for each interface is faster only if each worker has a CPU. This machine \
+            has {cpus} of them."
         )]
     }
 
@@ -272,7 +275,7 @@ fn steadier(results: &Results) -> Finding {
     }
 }
 
-/// Who receives.
+/// The receiver.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Guests,

@@ -23,9 +23,10 @@ const X: Axis = Axis { title: "flows of the first pair", log: true, labels: &[] 
 const ABOUT: About = About {
     name: "flows",
     title: "frames a second by the number of flows",
-    what: "Frames of 64 bytes from one guest to another through one worker, in 1 to 100 000 flows: all with the same addresses, or each \
-           with a source address of its own. Then beside a second pair of guests that sends as much as it can: in one flow, or each frame \
-           from an address that was never seen.",
+    what: "Frames of 64 bytes from one guest to another through one worker, in 1 to 100 000 flows: \
+    all with the same addresses, or each with a source address of its own. Then the same beside \
+    a second pair of guests that sends as much as possible: in one flow, or each frame from an \
+    address that was not seen before.",
     source: None,
     platforms: &[Platform::Embedded],
     figures: &[
@@ -107,8 +108,9 @@ impl Experiment for Flows {
             let (share, hedge) = (digits(change.ratio() * 100.0), change.hedge());
             let hits = results.median(flood, 64, "hits").map_or("-".into(), digits);
             all.push(format!(
-                "Where the other pair floods the switch with new addresses, 64 flows keep {share} % of the rate that they have beside a \
-                 pair with one flow{hedge}. The cache has the flow of {hits} % of all frames, and never those of the flood."
+                "Where the other pair floods the switch with new addresses, 64 flows keep {share} \
+                 % of the rate that they have beside a pair with one flow{hedge}. The cache has \
+                 the flow of {hits} % of all frames, and never those of the flood."
             ));
         }
         all
@@ -116,12 +118,14 @@ impl Experiment for Flows {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "A flow of the worker's cache is a pair of addresses in a network: headers above Ethernet have no effect on the \
-             decision, so a million connections between two guests are one flow. The cache holds 4096 flows, and the switch learns up to \
-             2048 addresses of a port."
+            "A flow of the worker's cache is a pair of addresses in a network: headers above \
+             Ethernet have no effect on the decision, so a million connections between two guests \
+             are one flow. The cache holds 4096 flows, and the switch learns up to 2048 addresses \
+             of a port."
                 .into(),
-            "Where the sender finds its ring full most of the time, the switch limits the rate. Where it seldom does, the generator \
-             does, which makes frames with so many addresses on one CPU."
+            "Where the sender finds its ring full most of the time, the switch limits the rate. \
+            Where the ring is seldom full, the generator limits the rate, because it makes \
+            frames with so many addresses on one CPU."
                 .into(),
         ]
     }
@@ -133,7 +137,7 @@ fn measure(setup: &Setup, options: &str, beside: &str) -> Result<Outcome, LabErr
     let rig = GeneratorSetup::start(setup, lines.len() as u16, 1, "")?;
     let mut outcome = Outcome::default();
     let before = looked_up(rig.daemon())?;
-    let reports = rig.play(setup, lines, &mut outcome)?;
+    let reports = rig.run(setup, lines, &mut outcome)?;
     let after = looked_up(rig.daemon())?;
     let names: &[&str] = if beside.is_empty() { &["frames"] } else { &["first_pair", "flood"] };
     for (name, report) in names.iter().zip(&reports) {

@@ -29,8 +29,8 @@ const GREETING: u64 = 1 << 12;
 const ABOUT: About = About {
     name: "network-node",
     title: "throughput through a forwarding guest, by its queues",
-    what: "One guest sends a TCP stream to each of six others, all through a guest between them that forwards. Its two interfaces \
-           have 1, 2, 4 and 8 queue pairs.",
+    what: "One guest sends a TCP stream to each of six others, all through a guest between them \
+           that forwards. Its two interfaces have 1, 2, 4 and 8 queue pairs.",
     source: Some(Source {
         title: "Tuning Virtualized Network Node: multi-queue virtio-net",
         by: "SWITCH Cloud Blog, 2016",
@@ -113,8 +113,9 @@ impl Experiment for NetworkNode {
         let busy = results.median(SERIES, 1, "busy").map(|percent| percent / cpus as f64);
         if let Some(busy) = busy.filter(|busy| *busy >= 90.0) {
             all.push(format!(
-                "With one queue pair {busy:.0} % of this machine's {cpus} CPUs are busy already: sender, receivers, the forwarding guest \
-                 and the switch all run on them. In the publication, each had a machine of its own."
+                "With one queue pair {busy:.0} % of this machine's {cpus} CPUs are busy already: \
+                 sender, receivers, the forwarding guest and the switch all run on them. In the \
+                 publication, each had a machine of its own."
             ));
         }
         all

@@ -21,10 +21,12 @@ const SIZES: [u32; 2] = [64, 1514];
 const ABOUT: About = About {
     name: "peers",
     title: "Ringmain beside OVS-DPDK, the Linux bridge and xen-netback",
-    what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and behind a Linux bridge with veth; and \
-           frames of the traffic generator through vhost-user, with Ringmain and with OVS-DPDK, one worker each. With guests under \
-           QEMU: TCP between two of them, over Ringmain, over a Linux bridge with multi-queue TAP devices and over OVS-DPDK; on Xen, over \
-           Ringmain and over the kernel's xen-netback with a Linux bridge. All alternate on the same machine.",
+    what: "TCP between two processes in namespaces, behind Ringmain's embedded hypervisor and \
+           behind a Linux bridge with veth; and frames of the traffic generator through \
+           vhost-user, with Ringmain and with OVS-DPDK, one worker each. With guests under QEMU: \
+           TCP between two of them, over Ringmain, over a Linux bridge with multi-queue TAP \
+           devices and over OVS-DPDK; on Xen, over Ringmain and over the kernel's xen-netback with \
+           a Linux bridge. All alternate on the same machine.",
     source: None,
     platforms: &[Platform::Embedded, Platform::Qemu, Platform::Xen],
     figures: &[
@@ -68,7 +70,7 @@ impl Experiment for Peers {
         let frames = |who: &str, (place, size): (u16, u32)| {
             Point::new(format!("{who}, vhost-user"), place).with("who", who).with("size", size)
         };
-        // What takes seconds to start, and huge pages, is no part of the tiny form.
+        // Programs that take seconds to start, and huge pages, are no part of the tiny form.
         let generator: &[&str] =
             if size == Size::Tiny || !Ovs::installed() { &[RINGMAIN] } else { &[RINGMAIN, OVS] };
         let generator = if platform == Platform::Embedded { generator } else { &[] };
@@ -169,20 +171,24 @@ impl Experiment for Peers {
         let mut all = Vec::new();
         if !configuration.points.iter().any(|point| point.text("who") == OVS) {
             all.push(format!(
-                "{OVS} takes no part in this run: it was not installed (scripts/deps peers), or the run is a tiny one."
+                "{OVS} is not part of this run: the program was not installed (scripts/deps \
+                peers), or the run is a tiny one."
             ));
         }
         if configuration.platform == Platform::Qemu {
             return all;
         }
         all.push(
-            "No traffic is common to all: namespaces have no interface to OVS-DPDK, and the traffic generator has none to a bridge. TCP is \
-             therefore compared with the bridge, and frames with OVS-DPDK. Guests under QEMU (--guests qemu) have interfaces to all three."
+            "No traffic is common to all: namespaces have no interface to OVS-DPDK, and the \
+             traffic generator has none to a bridge. TCP is therefore compared with the bridge, \
+             and frames with OVS-DPDK. Guests under QEMU (--guests qemu) have interfaces to all \
+             three."
                 .into(),
         );
         all.push(
-            "The bridge passes the kernel's own buffers between namespaces and copies nothing, which is impossible between virtual \
-             machines. Ringmain copies each frame once, from one memory into another."
+            "The bridge passes the kernel's own buffers between namespaces and copies nothing, \
+             which is impossible between virtual machines. Ringmain copies each frame once, from \
+             one memory into another."
                 .into(),
         );
         all
@@ -211,7 +217,7 @@ fn noted(mut outcome: Outcome, reports: &[Report]) -> Outcome {
 /// The generator's frames through a daemon with one worker.
 fn own_frames(setup: &Setup, size: u32) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
-    let reports = GeneratorSetup::start(setup, 1, 1, "")?.play(
+    let reports = GeneratorSetup::start(setup, 1, 1, "")?.run(
         setup,
         &[&format!("--size {size}")],
         &mut outcome,

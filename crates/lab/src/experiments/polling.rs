@@ -37,9 +37,11 @@ const fn over_load(
 const ABOUT: About = About {
     name: "polling",
     title: "ways of waiting, over load from idle to full",
-    what: "Frames of 64 bytes from one guest to another, at rates from none to the highest that is carried, with gaps of mixed lengths: bursts, random \
-           gaps, and silences. One worker, which waits as the configuration's polling says: by the worth of a shorter delay (balanced, eco, \
-           latency), always or never, or for a fixed time. Both guests poll all the time, so only the worker delays a frame.",
+    what: "Frames of 64 bytes from one guest to another, at rates from zero to the highest rate \
+           that is carried, with gaps of mixed lengths: bursts, random gaps, and silences. One \
+           worker waits according to the configuration's polling: by the worth of a shorter delay \
+           (balanced, eco, latency), always or never, or for a fixed time. Both guests poll all \
+           the time, so only the worker delays a frame.",
     source: None,
     platforms: &[Platform::Embedded],
     figures: &[
@@ -120,8 +122,9 @@ impl Experiment for Polling {
                 three(rate, "daemon").zip(three(rate, "p99"))
             {
                 all.push(format!(
-                    "At {rate} frames a second \"{ours}\" takes {cpu} % of a CPU, where \"{always}\" takes {most} and \"{never}\" {least}; \
-                     its latency is {p99} us at the 99th percentile, and theirs {best} and {worst}."
+                    "At {rate} frames a second \"{ours}\" takes {cpu} % of a CPU, where \
+                     \"{always}\" takes {most} and \"{never}\" {least}; its latency is {p99} us at \
+                     the 99th percentile, and theirs {best} and {worst}."
                 ));
             }
         }
@@ -130,8 +133,9 @@ impl Experiment for Polling {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "The generator sends and receives alternately on one CPU, which is part of every latency. Where the sender never waits, its \
-             ring is full all the time, and the latency of a frame is that of a full ring."
+            "The generator sends and receives alternately on one CPU, which is part of every \
+             latency. Where the sender never waits, its ring is full all the time, and the latency \
+             of a frame is that of a full ring."
                 .into(),
         ]
     }
@@ -139,7 +143,7 @@ impl Experiment for Polling {
 
 fn busy(setup: &Setup, rig: &GeneratorSetup, options: &str) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
-    let reports = rig.play(setup, &[options], &mut outcome)?;
+    let reports = rig.run(setup, &[options], &mut outcome)?;
     let Some((report, to)) =
         reports.first().and_then(|report: &Report| Some((report, report.directions.first()?)))
     else {
@@ -157,7 +161,7 @@ fn busy(setup: &Setup, rig: &GeneratorSetup, options: &str) -> Result<Outcome, L
 /// Guests that are there and send nothing but that they are.
 fn idle(setup: &Setup, rig: &GeneratorSetup, options: &str) -> Result<Outcome, LabError> {
     let mut outcome = Outcome::default();
-    let reports = rig.play(setup, &[options], &mut outcome)?;
+    let reports = rig.run(setup, &[options], &mut outcome)?;
     outcome
         .figure("idle", reports.first().and_then(|report| report.cpu.backend).unwrap_or_default());
     Ok(outcome)

@@ -159,8 +159,9 @@ impl Experiment for Queues {
         let busy = results.median(SERIES, 1, "busy").map(|percent| percent / 100.0 / cpus as f64);
         if let Some(busy) = busy.filter(|busy| *busy >= 0.9) {
             text.push_str(&format!(
-                " With one queue pair {:.0} % of this machine's {cpus} CPUs are busy already, so that no further queue finds a \
-                 processor to run on: the effect of more queues shows only on machines with more CPUs.",
+                " With one queue pair {:.0} % of this machine's {cpus} CPUs are busy already, so \
+                 that no further queue finds a processor to run on: the effect of more queues \
+                 shows only on machines with more CPUs.",
                 busy * 100.0
             ));
         }

@@ -28,7 +28,7 @@ const THROTTLES: [(&str, u32); 2] = [("6 frames an interrupt", 6), ("64 frames a
 /// How far from a published cost, or number of frames, ours may be and be called the same.
 const BAND: f64 = 0.25;
 /// The lines of the port with all that was added up to each step, and whether the guest has a queue
-/// of the device's. Frames that the device delivers are copied by nobody else. The first step has
+/// of the device's. Frames that the device delivers are not copied again. The first step has
 /// the hypervisor's oldest inner design, the others the newest.
 const STEPS: [(&str, bool); 5] = [
     ("", false),
@@ -80,10 +80,11 @@ const X: Axis = Axis { title: "what was added", log: false, labels: LABELS };
 const ABOUT: About = About {
     name: "receive-cost",
     title: "what receiving a frame costs",
-    what: "A guest receives TCP from the far end of a cable, in frames as long as the MTU that come in batches of 6 or of 64, and is \
-           interrupted once for each batch. Cycles by class for each frame, with the oldest design of the hypervisor, then with \
-           improvements added. CPU time of the whole machine for each frame, against two network namespaces with nothing but the \
-           kernel between them.",
+    what: "A guest receives TCP from the far end of a cable, in frames as long as the MTU that \
+           come in batches of 6 or of 64, and is interrupted once for each batch. Cycles by class \
+           for each frame, with the oldest design of the hypervisor, then with improvements added. \
+           CPU time of the whole machine for each frame, against two network namespaces with \
+           nothing but the kernel between them.",
     source: Some(Source {
         title: "Netchannel 2: Optimizing Network Performance",
         by: "J. Renato Santos, G. (John) Janakiraman, Yoshio Turner, Ian Pratt; Xen Summit 2007",
@@ -223,14 +224,16 @@ impl Experiment for ReceiveCost {
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
             format!(
-                "A cost counts as the published one when its overhead is within {:.0} % of that. Overheads here are of the CPU time of the \
-                 whole machine, including the sender's. Published ones are of the receiving machine alone, with UDP, which has no \
-                 acknowledgements.",
+                "A cost counts as the published one when its overhead is within {:.0} % of that. \
+                Overheads here are those of the CPU time of the whole machine, which includes \
+                the sender. Published overheads are those of the receiving machine alone, with \
+                UDP, which has no acknowledgements.",
                 BAND * 100.0
             ),
-            "\"Copy to user\" is all work of the receiving program. The kernel's work below the daemon is only part of the CPU of \
-             everything: cable, bridge and TAP or, with a queue of the device, the copy into the guest's pages. Cycles are those of the \
-             time stamp counter, if its rate is constant. Otherwise times are given."
+            "\"Copy to user\" is all work of the receiving program. The kernel's work below the \
+             daemon is only part of the CPU of everything: cable, bridge and TAP or, with a queue \
+             of the device, the copy into the guest's pages. Cycles are those of the time stamp \
+             counter, if its rate is constant. Otherwise times are given."
                 .to_owned(),
         ]
     }

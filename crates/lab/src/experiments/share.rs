@@ -21,8 +21,9 @@ const X: Axis = Axis {
 const ABOUT: About = About {
     name: "share",
     title: "a quiet guest beside a flooding one",
-    what: "A guest sends a thousand small frames a second to another through the same worker that carries what a third sends to a fourth: \
-           nothing, frames of 64 bytes at full rate, or frames of 64 KB at full rate. The worker uses deficit round robin.",
+    what: "A guest sends a thousand small frames a second to another guest. The same worker \
+    carries the frames that a third guest sends to a fourth: none, frames of 64 bytes at full \
+    rate, or frames of 64 KB at full rate. The worker uses deficit round robin.",
     source: None,
     platforms: &[Platform::Embedded],
     figures: &[
@@ -71,7 +72,7 @@ impl Experiment for Share {
             let lines = if all[1].is_empty() { &all[..1] } else { &all[..] };
             let rig = GeneratorSetup::start(setup, lines.len() as u16, 1, "")?;
             let mut outcome = Outcome::default();
-            let reports = rig.play(setup, lines, &mut outcome)?;
+            let reports = rig.run(setup, lines, &mut outcome)?;
             if let Some(to) = reports.first().and_then(|report| report.directions.first()) {
                 outcome.figure("p50", to.latency.p50);
                 outcome.figure("p99", to.latency.p99);
@@ -92,8 +93,9 @@ impl Experiment for Share {
                 at(0, "p99").zip(at(x, "p99")).zip(at(x, "p50").zip(at(x, "flood")))
             {
                 all.push(format!(
-                    "Beside a flood of {beside}, which gets {flood} Gb/s, one frame in a hundred of the quiet guest takes longer than \
-                     {after} us, and the median is {p99} us. Alone, one frame in a hundred takes longer than {before} us."
+                    "Beside a flood of {beside}, which gets {flood} Gb/s, one frame in a hundred \
+                     of the quiet guest takes longer than {after} us, and the median is {p99} us. \
+                     Alone, one frame in a hundred takes longer than {before} us."
                 ));
             }
         }
@@ -102,8 +104,9 @@ impl Experiment for Share {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "One CPU plays all four guests alternately. Sending and receiving the flood there also delays the quiet guest's frames, and \
-             is part of the latency. Without a flood the worker sleeps between two frames, and wakes up for each."
+            "One CPU runs all four guests alternately. Sending and receiving the flood on that CPU \
+             also delays the quiet guest's frames, and is part of the latency. Without a flood the \
+             worker sleeps between two frames, and wakes up for each."
                 .into(),
         ]
     }

@@ -34,9 +34,11 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 const ABOUT: About = About {
     name: "spread",
     title: "eight streams over the queues of a guest, before and after",
-    what: "Eight streams to a guest with two to eight queues that leaves the choice of the queue to the switch. Its busiest queue's share \
-           of the frames at first, when only the hash has chosen, and after four seconds, in which the worker points buckets of the \
-           hash to other queues. Each queue of the sender carries the same, so that a stream which has one to itself is a strong one.",
+    what: "Eight streams to a guest with two to eight queues that leaves the choice of the queue \
+           to the switch. The plot shows the busiest queue's share of the frames at first, when \
+           only the hash has chosen, and after four seconds, in which the worker points buckets of \
+           the hash to other queues. All queues of the sender carry the same number of frames, so \
+           a stream that is alone on a queue is faster than others.",
     source: None,
     platforms: &[Platform::Embedded],
     figures: &[
@@ -89,8 +91,9 @@ impl Experiment for FlowDistribution {
 
     fn notes(&self, _: &Results) -> Vec<String> {
         vec![
-            "Guests have other addresses in each repetition, so the hash puts other streams together. \"At first\" ends with the first \
-             bucket that changes queues, or after 60 ms. Both figures are of the same addresses, each with a fresh worker."
+            "Guests have other addresses in each repetition, so the hash combines other streams on \
+             a queue. \"At first\" ends with the first bucket that changes queues, or after 60 ms. \
+             Both figures are of the same addresses, each with a fresh worker."
                 .into(),
         ]
     }
@@ -162,7 +165,7 @@ fn untouched(daemon: &Daemon) -> Result<Option<Vec<f64>>, LabError> {
     Ok(untouched)
 }
 
-/// Has the generator play for so long, and looks as soon as its frames come.
+/// Runs the generator for so long, and looks as soon as its frames come.
 fn during<T: Send>(
     rig: &GeneratorSetup,
     (setup, time): (&Setup<'_>, Duration),
@@ -173,9 +176,9 @@ fn during<T: Send>(
     let options = format!("--size 64 --queues {queues} --flows {STREAMS}");
     let whole = Setup { time, binary: setup.binary.clone(), cache: setup.cache.clone(), ..*setup };
     std::thread::scope(|scope| {
-        let playing = scope.spawn(|| rig.play(&whole, &[&options], outcome));
+        let running = scope.spawn(|| rig.run(&whole, &[&options], outcome));
         let looked = frames_come(rig.daemon()).and_then(|()| look());
-        playing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         looked
     })
 }

@@ -27,9 +27,10 @@ const X: Axis = Axis::linear("backend CPUs (workers)");
 const ABOUT: About = About {
     name: "storage",
     title: "reads of many guests, by backend CPUs",
-    what: "Twenty guests read a disk each, 4 KB at a time, one read after the other, with one worker and more: once with the \
-           hypervisor's inner design of Xen 4.5, once with the newest. The backend has the hypervisor copy what was read, or \
-           maps the guest's page for it.",
+    what: "Twenty guests read a disk each, 4 KB at a time, one read after the other, with one \
+           worker and more: once with the hypervisor's inner design of Xen 4.5, once with the \
+           newest. The hypervisor copies the data into the guest's pages, or the backend maps each \
+           page of the guest.",
     source: Some(Source {
         title: "XenServer 7.0 performance improvements part 4: Aggregate I/O throughput improvements, and comments of readers on part 2",
         by: "Jonathan Davies, 2016",
@@ -152,8 +153,8 @@ impl Experiment for Storage {
         let said = |(copied, mapped): (Series, Series)| {
             let change = results.change((mapped.0, last), (copied.0, last), "cost")?;
             Some(format!(
-                "With the {} and {last} workers a read costs the backend {} us of CPU time where the hypervisor copies, and {} us \
-                 where each page is mapped and unmapped: {}.",
+                "With the {} and {last} workers a read costs the backend {} us of CPU time where \
+                 the hypervisor copies, and {} us where each page is mapped and unmapped: {}.",
                 copied.0,
                 digits(change.to.median),
                 digits(change.from.median),
@@ -167,13 +168,15 @@ impl Experiment for Storage {
         let cpus = results.record.configuration.machine.cpus;
         vec![
             format!(
-                "The published machine had an NVMe drive, Windows guests, and many more CPUs than the {cpus} of this one, which \
-                 also run the guests. Here images are in the page cache, and a guest is a thread of this process that \
-                 drives its ring itself and sleeps until it is interrupted. So these figures are of the backend alone."
+                "The published machine had an NVMe drive, Windows guests, and many more CPUs than \
+                 the {cpus} of this one, which also run the guests. Here images are in the page \
+                 cache, and a guest is a thread of this process that drives its ring itself and \
+                 sleeps until it is interrupted. So these figures are those of the backend alone."
             ),
-            "Ringmain has the hypervisor copy. The backend that maps pages is for comparison: the locks and flushes that the \
-             publication removed are those of mapping. Each page that it maps is written to, so no design saves the flush \
-             of it; and guests in the same process are interrupted by flushes, too."
+            "In Ringmain, the hypervisor copies. The backend that maps pages is for comparison: \
+            the locks and flushes that the publication removed belong to mapping. Each mapped \
+            page is written to, so no design saves its flush; flushes also interrupt guests in \
+            the same process."
                 .into(),
         ]
     }

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "GBPS", requires = "guests", value_parser = rate)]
     pub rate: Option<f64>,
 
-    /// Bytes of their frames. TCP of usual guests uses segmentation offload: 64000 is closer then
+    /// Bytes of a frame. TCP of most guests uses segmentation offload, for which 64000 is closer
     #[arg(long, value_name = "BYTES", default_value_t = 1514, value_parser = clap::value_parser!(u32).range(64..=65535))]
     pub frame: u32,
 
@@ -141,8 +141,8 @@ fn measure(args: &Args) -> Result<(), ModelError> {
     let [least, most] = meter.pace();
     if meter.disturbed > 0 {
         println!(
-            "disturbed: {} measurements are kept although the machine was slow beside them (fixed work took {least:.2} to \
-             {most:.2} ms); measure again when nothing else runs",
+            "disturbed: {} measurements are kept although the machine was slow beside them (fixed \
+             work took {least:.2} to {most:.2} ms); measure again when nothing else runs",
             meter.disturbed
         );
     }

@@ -99,8 +99,8 @@ fn head(inputs: &Inputs, file: &Path) -> Markup {
     ]);
     html! {
         p {
-            "Dashed lines are " strong { "predictions" } ": a simulation, fed with what single operations cost on this machine. \
-             Solid lines with markers are measured. Nothing else was measured."
+            "Dashed lines are " strong { "predictions" } ": a simulation with the costs of \
+            single operations on this machine. Only solid lines with markers are measured."
         }
         p { (SCOPE) }
         (facts)
@@ -157,8 +157,8 @@ fn copies(inputs: &Inputs, points: &[Point]) -> Curve {
     Curve {
         name: "copies",
         title: "Copies between granted pages of one guest",
-        text: "Threads that copy and do nothing else, all out of the grant table of one guest: as the workers of a guest with \
-               many queues.",
+        text: "Threads that only copy, all out of the grant table of one guest, like the workers \
+        of a guest with many queues.",
         x: axis("threads"),
         y: axis("million copies of 900 bytes in a second"),
         lines,
@@ -172,8 +172,9 @@ fn maps(inputs: &Inputs, points: &[Point]) -> Curve {
     Curve {
         name: "maps",
         title: "Pages mapped and unmapped",
-        text: "What a backend does that maps what its guests grant. The kernel does it for one thread at a time; in the old design \
-               each page unmapped interrupts all others.",
+        text: "A backend that maps the pages that its guests grant. The kernel maps for one \
+        thread at a time; in the old design each page that is unmapped interrupts all other \
+        threads.",
         x: axis("threads"),
         y: axis("thousand pages in a second"),
         lines,
@@ -197,8 +198,9 @@ fn workers(inputs: &Inputs) -> Curve {
     Curve {
         name: "workers",
         title: "Twenty pairs of guests",
-        text: "Eight streams from one guest of each pair to the other, as many queues as workers but 16 at most, frames of nearly 64 KiB, guests \
-               with CPUs of their own. No measured points: that takes more CPUs than are used to measure here.",
+        text: "Eight streams from one guest of each pair to the other, as many queues as workers \
+               but 16 at most, frames of nearly 64 KiB, guests with CPUs of their own. There are \
+               no measured points: they would take more CPUs than are used for measurements here.",
         x: axis("workers"),
         y: axis("throughput of all pairs, Gb/s"),
         lines: predicted(inputs, &WORKERS, |costs, workers| {
@@ -212,7 +214,8 @@ fn queues(inputs: &Inputs) -> Curve {
     Curve {
         name: "queues",
         title: "One pair of guests, eight workers",
-        text: "Eight streams, which a hash deals to the queues: where two meet on a queue, another one has none.",
+        text: "Eight streams, which a hash distributes over the queues: where two streams share \
+        a queue, another queue has none.",
         x: axis("queues of each guest"),
         y: axis("throughput of 8 streams, Gb/s"),
         lines: predicted(inputs, &queues, |costs, queues| gbps(inputs, costs, (1, SOME, queues))),
@@ -245,9 +248,10 @@ fn storage(inputs: &Inputs, points: &[Point]) -> Curve {
     Curve {
         name: "storage",
         title: "Twenty guests that read disks",
-        text: "Each guest reads 4 KB at a time, one read after the other, out of the page cache. Predicted guests have CPUs of \
-               their own; measured ones share those of this machine with the workers. A page that is mapped is written by the \
-               drive only, so the new design does not flush it.",
+        text: "Each guest reads 4 KB at a time, one read after the other, out of the page cache. \
+               Predicted guests have CPUs of their own; measured ones share those of this machine \
+               with the workers. A page that is mapped is written by the drive only, so the new \
+               design does not flush it.",
         x: axis("workers"),
         y: axis("thousand reads in a second"),
         lines,

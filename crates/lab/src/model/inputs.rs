@@ -170,8 +170,8 @@ impl Inputs {
         if most > least * STEADIEST {
             let percent = (most / least - 1.0) * 100.0;
             return Some(format!(
-                "the same work took up to {percent:.0} % longer while it was measured, since others used the machine or it was \
-                 throttled"
+                "the same work took up to {percent:.0} % longer during the measurement, because \
+                others used the machine or the CPU was throttled"
             ));
         }
         for (design, generation) in [("oldest", &self.old), ("newest", &self.new)] {

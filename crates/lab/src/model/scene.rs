@@ -84,7 +84,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// Where nobody waits for a CPU.
+    /// A scene without waits for a CPU.
     pub const ENDLESS: Host = Host::Apart { workers: usize::MAX, guests: usize::MAX };
 }
 
@@ -97,7 +97,7 @@ pub struct Scene {
     pub guests: usize,
     /// Queues of each.
     pub queues: usize,
-    /// Who sends to whom.
+    /// The receiver of each sender.
     pub links: Vec<(usize, usize)>,
     /// Streams of each link.
     pub streams: usize,

@@ -45,7 +45,7 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        // What cannot be given back now is in use by somebody else.
+        // Pages that cannot be given back now are in use by another process.
         let _ = fs::write(COUNT, self.before.to_string());
     }
 }

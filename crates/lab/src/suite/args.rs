@@ -32,7 +32,7 @@ pub struct Run {
     #[arg(value_name = "NAME", required_unless_present = "all")]
     pub names: Vec<String>,
 
-    /// Run all experiments whose guests can run there
+    /// Run all experiments that can run with such guests
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
 

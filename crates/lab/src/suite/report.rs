@@ -42,11 +42,13 @@ pub fn write(records: &[Record], out: &Path) -> Result<PathBuf, LabError> {
     Ok(path)
 }
 
-const INTRODUCTION: &str = "Points are medians of repetitions, bars reach from the least to the most where nothing else is \
-     said, and lines only connect what was measured. Series that share an x stand side by side, a few pixels apart. A hollow \
-     point, or a column that is only an outline, was disturbed each time it was tried: other processes took more of the machine \
-     than allowed. Figures that others published are drawn in grey. They were measured on other machines: compare shapes, not \
-     heights.";
+const INTRODUCTION: &str = "Points are medians of repetitions. Bars reach from the smallest to the \
+                            largest figure, unless a plot says otherwise. Lines only connect \
+                            measured points. Series that share an x stand side by side, a few \
+                            pixels apart. A hollow point, or a column that is only an outline, was \
+                            disturbed in each repetition: other processes took more CPU time than \
+                            allowed. Figures that others published are drawn in grey. They were \
+                            measured on other machines: compare shapes, not heights.";
 
 /// The key of records that show the same.
 fn key(record: &Record) -> (&str, &'static str) {
@@ -106,7 +108,8 @@ fn introduction(about: &About) -> Markup {
                 Some(source) => {
                     " After: " cite { (source.title) } ", " (source.by) "."
                     @if about.published.is_empty() {
-                        " The source shows its figures in pictures without numbers, so none of them is drawn here."
+                        " The source has its figures only in pictures without numbers, so none \
+                        of them is drawn here."
                     }
                 }
                 None => " An experiment of Ringmain's own: nothing was published before.",
@@ -201,8 +204,8 @@ fn legend(centre: Centre, disturbed: bool) -> String {
         Centre::Median => "Medians (least-most)",
     };
     let mark = if disturbed {
-        " * Every attempt at this point was disturbed. Disturbed attempts are repeated several times, and n counts all of \
-         them here."
+        " * Every attempt at this point was disturbed. Disturbed attempts are repeated several \
+         times, and n counts all of them here."
     } else {
         ""
     };
@@ -284,7 +287,7 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
     if let Some((work, trip)) = state {
         let range = |it: &Summary| format!("{} to {}", digits(it.least), digits(it.most));
         let text = format!(
-            "the same work took {} us, a cache line to the next CPU and back {} ns",
+            "a fixed piece of work took {} us, and a cache line to the next CPU and back {} ns",
             range(&work),
             range(&trip)
         );

@@ -95,7 +95,7 @@ impl Dom0 {
     /// Creates a stock guest. It boots meanwhile; [`Domain::ready`] waits for the end of that.
     ///
     /// # Errors
-    /// When `xl create` fails: nobody serves the vifs, say.
+    /// When `xl create` fails, for example because no backend serves the vifs.
     pub fn create(&self, spec: &DomainSpec) -> Result<Domain, GuestError> {
         Domain::create(self, spec)
     }
@@ -126,7 +126,7 @@ impl Domain {
             GuestError::Failed { name: "dom0".into(), command: create, code: 0, text: id.clone() }
         })?;
         Self::attach(dom0, name, id).inspect_err(|_| {
-            // What went wrong first is what is told.
+            // The first error is reported.
             let _ = dom0.run(&format!("xl destroy {name}"), TIMEOUT);
         })
     }
