@@ -11,8 +11,8 @@
 //!   is not checked.
 //! - `<!-- test: before`, lines of shell, `-->`: these lines are part of the page's script.
 //!
-//! `<!-- test: file=NAME -->` above a configuration says that the page's script finds it in that
-//! file.
+//! `<!-- test: file=NAME -->` above a configuration or another file says that the page's script finds
+//! it under that name.
 
 #![forbid(unsafe_code)]
 

@@ -67,12 +67,31 @@ fn commands_that_pages_print_work() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// The commands of a page that make the interfaces that its configurations name.
+/// The commands that write the files of a page that its configurations name.
+fn files(page: &Page) -> String {
+    let mut commands = String::new();
+    for block in page.blocks().iter().filter(|block| block.language != "toml") {
+        if let Some(Marker::File(name)) = &block.marker {
+            commands.push_str(&heredoc(name, &block.text));
+        }
+    }
+    commands
+}
+
+fn heredoc(file: &str, text: &str) -> String {
+    format!("cat >{file} <<'END OF FILE'\n{text}END OF FILE\n")
+}
+
+/// The commands of a page that make the interfaces and addresses that its configurations name.
 fn interfaces(page: &Page) -> String {
+    let makes = |line: &&str| {
+        let is_up = line.starts_with("ip link set") && line.ends_with(" up");
+        line.starts_with("ip link add") || line.starts_with("ip addr add") || is_up
+    };
     let mut commands = String::new();
     for part in page.parts() {
         let Part::Before(lines) = part else { continue };
-        for line in lines.lines().filter(|line| line.starts_with("ip link add")) {
+        for line in lines.lines().filter(makes) {
             commands.push_str(line);
             commands.push('\n');
         }
@@ -85,14 +104,14 @@ fn interfaces(page: &Page) -> String {
 fn configurations_that_pages_print_are_valid() {
     let mut failed = Vec::new();
     for page in pages::all() {
-        let interfaces = interfaces(&page);
+        let (interfaces, files) = (interfaces(&page), files(&page));
         for block in page.blocks().iter().filter(|block| block.language == "toml") {
             if matches!(block.marker, Some(Marker::Needs(_))) {
                 continue;
             }
             let check = "mkdir /run/ringmain\nringmain serve --check --config page.toml\n";
-            let file = format!("cat >page.toml <<'END OF FILE'\n{}END OF FILE\n", block.text);
-            let script = format!("set -e\n{interfaces}{file}{check}");
+            let file = heredoc("page.toml", &block.text);
+            let script = format!("set -e\n{interfaces}{files}{file}{check}");
             failed.extend(
                 runs(&page, &script).err().map(|said| format!("line {}: {said}", block.line)),
             );
