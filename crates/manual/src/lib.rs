@@ -19,7 +19,8 @@ pub fn page(program: Command, sections: &str) -> io::Result<String> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    page.extend_from_slice(b".SH SYNOPSIS\n");
+    page.extend_from_slice(synopsis(&program).as_bytes());
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     page.extend_from_slice(b".SH COMMANDS\n");
@@ -28,6 +29,21 @@ pub fn page(program: Command, sections: &str) -> io::Result<String> {
     }
     page.extend_from_slice(sections.as_bytes());
     String::from_utf8(page).map_err(io::Error::other)
+}
+
+/// The usage of the program, with the values of its options.
+fn synopsis(program: &Command) -> String {
+    let common = program.get_opts().filter(|option| !option.is_hide_set());
+    let options: Vec<String> = common
+        .map(|option| {
+            let values = option.get_value_names().unwrap_or_default();
+            let long = option.get_long().unwrap_or_default();
+            let values: String = values.iter().map(|name| format!(" <{name}>")).collect();
+            format!("[\\-\\-{long}{values}] ")
+        })
+        .collect();
+    let name = program.get_name().replace('-', "\\-");
+    format!("\\fB{name}\\fR {}<COMMAND>\n", options.concat())
 }
 
 /// Commands without subcommands, in the order of the help text.

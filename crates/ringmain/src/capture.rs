@@ -125,7 +125,7 @@ fn end_at_a_signal(mut signals: Signals, stream: &UnixStream) -> Result<(), Fail
     let work = move || {
         let mut forever = signals.forever();
         forever.next();
-        // It fails if the daemon has closed the connection.
+        // The call fails if the daemon has closed the connection.
         let _ = stream.shutdown(Shutdown::Write);
         forever.next();
         process::exit(INTERRUPTED);

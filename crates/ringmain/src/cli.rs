@@ -29,7 +29,7 @@ const CONTROL_VARIABLE: &str = "RINGMAIN_CONTROL";
 ///
 /// Carries Ethernet frames between virtual machines (vhost-user, and Xen's vifs in place of
 /// xen-netback) and the host (TAP), copying each frame once, from guest to guest. Serves disks to
-/// virtual machines (vhost-user-blk).
+/// virtual machines (vhost-user, and Xen's vbds).
 #[derive(Debug, Parser)]
 #[command(name = "ringmain", version, max_term_width = 110, propagate_version = true)]
 pub struct Cli {
@@ -192,7 +192,7 @@ pub struct Profile {
 /// How to print.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Json {
-    /// Print JSON, with all counters
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

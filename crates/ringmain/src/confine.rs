@@ -25,9 +25,9 @@ pub fn enter(config: &Config, file: &Path) -> Confinement {
 /// Says what is lost without one.
 pub fn go_without() -> Confinement {
     warn!(
-        "NO SANDBOX: whoever takes over this process has all files, devices, processes and \
-         networks that its user has, and all capabilities; the sandbox is on unless --no-sandbox \
-         or sandbox.enabled = false turns it off"
+        "NO SANDBOX: an attacker in this process reaches all files, devices, processes and \
+         networks of its user, with all capabilities; the sandbox is on unless --no-sandbox or \
+         sandbox.enabled = false turns it off"
     );
     Confinement::default()
 }

@@ -18,7 +18,7 @@ pub enum ExpressionError {
     /// There is no compiler.
     #[error("--filter needs tcpdump, which compiles the expression: install the package tcpdump")]
     NoCompiler,
-    /// It cannot be run.
+    /// The program cannot be run.
     #[error("cannot run tcpdump, which compiles the expression of --filter: {0}")]
     System(#[from] io::Error),
     /// The compiler refuses the expression.

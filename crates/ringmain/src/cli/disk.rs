@@ -16,7 +16,7 @@ pub enum Disk {
         /// Name of the disk
         name: String,
     },
-    /// Change limits of a disk in service; ports and other disks do not notice
+    /// Change limits of a disk in service, without disturbing ports and other disks
     Set {
         /// Name of the disk, or of the entry that stands for all disks of Xen guests
         name: String,
@@ -69,7 +69,7 @@ pub struct AddDisk {
     /// The image: a file or a block device
     #[arg(long, value_name = "PATH")]
     pub image: Option<String>,
-    /// Format of the image: raw or qcow2; it is never guessed [default: raw]
+    /// Format of the image: raw or qcow2; the daemon never guesses [default: raw]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
     /// Queues, 1 to 16 [default: 16]
@@ -106,7 +106,7 @@ pub struct AddDisk {
     /// Bytes that may be moved at once after a pause [default: 10 ms of --bandwidth, at least 1MiB]
     #[arg(long, value_name = "BYTES")]
     pub bandwidth_burst: Option<String>,
-    /// How much of the guest's memory the daemon may be made to allocate, like 512MiB [default:
+    /// Most memory of the guest that the daemon may have to allocate, like 512MiB [default:
     /// three quarters of the host's memory]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
