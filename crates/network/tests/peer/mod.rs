@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Not every test that has this module uses all of it.
 
+pub mod host;
+
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,0 +1,83 @@
+//! Workers that the test drives, with ports of one queue each.
+
+use std::time::{Duration, Instant};
+
+use frame::Accepts;
+use network::count::DropReason;
+use network::fabric::{Fabric, Workers};
+use network::manual::ManualWorker;
+use switch::{PortId, PortRule};
+
+use super::{Peer, port, udp};
+
+/// Time of a round.
+pub const ROUND: Duration = Duration::from_micros(10);
+/// Rounds in a millisecond.
+pub const MS: usize = 100;
+
+/// Workers and ports of one queue each, port `n` of which is station `n`.
+pub struct Host {
+    pub fabric: Fabric,
+    workers: Vec<ManualWorker>,
+    pub ports: Vec<PortId>,
+    pub now: Instant,
+}
+
+impl Host {
+    pub fn new(workers: usize) -> Host {
+        let config = Workers { count: workers, ..Workers::default() };
+        let (fabric, workers) = Fabric::manual(&config).unwrap();
+        Host { fabric, workers, ports: Vec::new(), now: Instant::now() }
+    }
+
+    /// Does `work` while all workers are driven.
+    pub fn run_while<T: Send>(&mut self, work: impl FnOnce(&Fabric) -> T + Send) -> T {
+        fn nested<T: Send>(workers: &mut [ManualWorker], work: impl FnOnce() -> T + Send) -> T {
+            match workers {
+                [] => work(),
+                [one] => one.run_while(work),
+                [one, rest @ ..] => one.run_while(|| nested(rest, work)),
+            }
+        }
+        let fabric = &self.fabric;
+        let done = nested(&mut self.workers, || work(fabric));
+        self.now = self.now.max(Instant::now());
+        done
+    }
+
+    /// A port, whose queue is on worker `ports before it` modulo workers, with room for so many.
+    pub fn add(&mut self, room: usize) -> Peer {
+        let id = port(&self.fabric, PortRule::default()).0;
+        self.ports.push(id);
+        self.run_while(|fabric| Peer::attach(fabric, id, 0, Accepts::ALL, room))
+    }
+
+    pub fn round(&mut self) {
+        self.now += ROUND;
+        for worker in &mut self.workers {
+            worker.run_once(self.now);
+        }
+    }
+
+    pub fn rounds(&mut self, count: usize) {
+        (0..count).for_each(|_| self.round());
+    }
+
+    /// Has station `station` be learnt on its port.
+    pub fn learn(&mut self, station: usize, peer: &Peer) {
+        let before = peer.completed();
+        peer.send([udp(99, station as u8, 1, 0, 60)]);
+        while peer.completed() == before {
+            self.rounds(10);
+        }
+    }
+
+    pub fn dropped(&self, port: usize, reason: DropReason) -> u64 {
+        self.fabric.counters(self.ports[port]).iter().map(|queue| queue.dropped(reason)).sum()
+    }
+
+    pub fn waited(&self, port: usize) -> Duration {
+        let queues = self.fabric.counters(self.ports[port]);
+        Duration::from_nanos(queues.iter().map(|queue| queue.waits.sum()).sum())
+    }
+}
