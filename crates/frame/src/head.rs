@@ -7,6 +7,9 @@ pub const HEAD_LEN: usize = 128;
 /// the addresses.
 pub const HEADROOM: usize = 16;
 
+/// Bytes of the buffer that a fresh head of a minimal Ethernet frame reaches to.
+const SHORT: usize = HEADROOM + 64;
+
 /// The first `min(HEAD_LEN, frame length)` bytes of a frame, copied once, plus whatever was pushed
 /// in front since.
 ///
@@ -63,6 +66,20 @@ impl Head {
         self.start = HEADROOM as u8;
         self.len = len.min(HEAD_LEN) as u8;
         true
+    }
+
+    /// Becomes a copy of another head.
+    #[inline(always)]
+    pub fn copy_from(&mut self, other: &Head) {
+        // Most heads are of short frames, or end with their headers. Neither copy is long enough for
+        // the compiler to call a function.
+        let (low, high) = self.buf.split_at_mut(SHORT);
+        let (other_low, other_high) = other.buf.split_at(SHORT);
+        low.copy_from_slice(other_low);
+        if usize::from(other.start) + usize::from(other.len) > SHORT {
+            high.copy_from_slice(other_high);
+        }
+        (self.start, self.len) = (other.start, other.len);
     }
 
     /// The bytes, destination address first.

@@ -6,6 +6,7 @@
 //! peer put it until the one copy that delivers it.
 
 mod granted;
+mod reordering;
 
 use std::ops::Range;
 
@@ -20,6 +21,8 @@ use crate::flowcache::Action;
 use crate::packet::Packet;
 use crate::sharing::Sharing;
 use crate::stage_profiler::Stopwatch;
+
+pub(crate) use reordering::Reordering;
 
 /// Frames that are fetched from a queue at a time at most.
 pub const BURST: usize = 64;

@@ -4,7 +4,6 @@
 //! [`FramePipeline::enqueue`] puts those for one queue of this worker on its ring. What cannot go
 //! on now is [`Blocked`]: the frame and all behind it stay in their sender's ring.
 
-use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +12,7 @@ use frame::TagEdit;
 use ring::GrantCopyBatch;
 use ring::device::Put;
 use runtime::coalescing::InterruptCoalescer;
-use switch::Target;
+use switch::{PortId, Target};
 
 use crate::burst::Frame;
 use crate::cost::{FLOODED, cost};
@@ -39,6 +38,21 @@ struct NextHop {
 }
 
 impl FramePipeline {
+    /// Sends frames for one port. `last` is the port that their sender sent to before.
+    #[inline]
+    pub(crate) fn output_run(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        target: Target,
+        last: &mut Option<PortId>,
+    ) -> Option<Blocked> {
+        if *last != Some(target.port) {
+            *last = self.change_destination(src, target.port);
+        }
+        self.output(src, frames, target)
+    }
+
     /// Sends frames for one port, those together that go to the same of its queues.
     #[inline]
     pub(crate) fn output(
@@ -119,22 +133,11 @@ impl FramePipeline {
     #[inline]
     fn next_hop(&self, route: &Route, i: usize) -> NextHop {
         let frame = &self.burst.frames()[i];
-        let (egress, charged) = self.look_up(route, i);
+        let (egress, charged) = route.egress(&self.burst, i);
         if let Some(charged) = charged {
             charged.set(charged.get() + cost(1, frame.len.into()));
         }
-        NextHop { egress, over_mtu: route.over_mtu(frame) }
-    }
-
-    /// Where frame `i` goes on a route, and where what its flow costs is counted.
-    #[inline]
-    pub(crate) fn look_up<'a>(
-        &self,
-        route: &'a Route,
-        i: usize,
-    ) -> (Egress, Option<&'a Cell<u64>>) {
-        let (frame, head) = (&self.burst.frames()[i], self.burst.head(i).as_slice());
-        route.choose(&frame.headers, head, || frame::flow_hash(&frame.headers, head))
+        NextHop { egress: *egress, over_mtu: route.over_mtu(frame) }
     }
 
     /// Puts frames of the burst on the ring in slot `dst`, or drops and counts them there, up to

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use switch::Target;
 
+use crate::backpressure::Waiting;
 use crate::burst::Burst;
 use crate::count::DropReason;
 use crate::flowcache::Action;
@@ -58,7 +59,7 @@ impl FramePipeline {
     /// Takes own batches that have come back, and delivers those of other workers.
     #[inline]
     pub(crate) fn exchange(&mut self) -> bool {
-        let mut moved = false;
+        let mut moved = self.deliver_held();
         for worker in 0..self.handoff.workers() {
             moved |= self.take_back(worker);
             moved |= self.deliver_batches(worker);
@@ -73,15 +74,19 @@ impl FramePipeline {
         while let Some(batch) = self.handoff.returned(worker) {
             moved = true;
             if let Some(at) = self.slots.find(batch.sender) {
-                self.batch_returned(at, &batch);
+                self.batch_returned(at, worker, &batch);
             }
             self.handoff.recycle(batch);
         }
         moved
     }
 
-    fn batch_returned(&mut self, at: usize, batch: &HandoffBatch) {
+    /// A batch of the queue in slot `at` has come back from `worker`.
+    fn batch_returned(&mut self, at: usize, worker: usize, batch: &HandoffBatch) {
         let Some(slot) = self.slots.get_mut(at) else { return };
+        if worker == self.routes.own {
+            slot.sending.held = slot.sending.held.saturating_sub(1);
+        }
         slot.on.counters.lose(DropReason::PortDown, batch.lost);
         slot.sending.debt += batch.added;
         if batch.fault_wait > 0 {
@@ -116,8 +121,9 @@ impl FramePipeline {
         {
             let (before, added) = (batch.next, batch.added);
             spent += batch.burst.cost(batch.burst.frames().len(), batch.burst.bytes());
+            let who = self.handoff.waiting(worker, &batch);
             let whole = self
-                .profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(worker, batch));
+                .profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(who, batch));
             moved |= whole || batch.next > before;
             spent += batch.added - added;
             if !whole {
@@ -131,9 +137,9 @@ impl FramePipeline {
 
     /// Delivers a batch's frames, and publishes them. False when their receiver is full, and may
     /// have a little more time.
-    fn deliver_batch(&mut self, worker: usize, batch: &mut HandoffBatch) -> bool {
+    pub(crate) fn deliver_batch(&mut self, who: Waiting, batch: &mut HandoffBatch) -> bool {
         self.measure_batch(batch);
-        let whole = self.enqueue_batch(worker, batch);
+        let whole = self.enqueue_batch(who, batch);
         if let Some(at) = self.slots.find(batch.receiver)
             && let Some(slot) = self.slots.get_mut(at)
         {
@@ -144,14 +150,13 @@ impl FramePipeline {
         whole
     }
 
-    fn enqueue_batch(&mut self, worker: usize, batch: &mut HandoffBatch) -> bool {
+    fn enqueue_batch(&mut self, who: Waiting, batch: &mut HandoffBatch) -> bool {
         let frames = batch.burst.frames().len();
         let Some(at) = self.slots.find(batch.receiver) else {
             batch.lost = (frames - batch.next) as u64;
             batch.next = frames;
             return true;
         };
-        let who = self.handoff.waiting(worker, batch);
         let Some(slot) = self.slots.get_mut(at) else { return true };
         if slot.open(frames - batch.next, self.profiler.is_on()) {
             self.receivers.dirty.push(at);

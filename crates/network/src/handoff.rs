@@ -6,6 +6,7 @@
 //! are recycled; a worker has a bounded number of them, and frames that find none wait in their
 //! sender's ring.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,11 @@ pub struct Handoff {
     /// workers that they came from.
     #[allow(clippy::vec_box)]
     outstanding: Vec<(usize, Box<HandoffBatch>)>,
+    /// Own batches for full receivers of this worker.
+    held: VecDeque<Box<HandoffBatch>>,
+    /// Those of them that are done.
+    #[allow(clippy::vec_box)]
+    unheld: Vec<Box<HandoffBatch>>,
     /// How many batches have come in, and from each worker.
     received: u64,
     received_from: Vec<u64>,
@@ -75,6 +81,8 @@ impl Handoff {
             own: OwnBatches::default(),
             blocked: channels.iter().map(|_| None).collect(),
             outstanding: Vec::new(),
+            held: VecDeque::with_capacity(MAX_BATCHES),
+            unheld: Vec::with_capacity(MAX_BATCHES),
             received: 0,
             received_from: vec![0; channels.len()],
             channels,
@@ -100,6 +108,16 @@ impl Handoff {
         self.own.open(location, port, sender, burst)
     }
 
+    /// Whether the present burst can have a batch for each of `receivers` queues.
+    pub fn has_room(&self, port: PortId, receivers: usize) -> bool {
+        self.own.has_share_for(port, receivers)
+    }
+
+    /// How many batches of the present burst are for `worker`.
+    pub fn opened_for(&self, worker: usize) -> usize {
+        self.own.open.iter().filter(|(to, _)| *to == worker).count()
+    }
+
     /// Whether the present burst has no batches.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -116,10 +134,16 @@ impl Handoff {
     #[cold]
     pub fn send_open(&mut self, mut sent: impl FnMut(usize)) -> usize {
         let mut count = 0;
-        for (worker, batch) in self.own.open.drain(..) {
+        for (worker, mut batch) in self.own.open.drain(..) {
             let frames = batch.burst.frames().len();
             let channel = self.channels.get_mut(worker).and_then(Option::as_mut);
-            let Some(channel) = channel else { continue };
+            let Some(channel) = channel else {
+                self.received += 1;
+                (batch.number, batch.passed) = (self.received, 0);
+                self.held.push_back(batch);
+                count += 1;
+                continue;
+            };
             // A channel holds as many batches as a worker has, so there is room.
             if channel.out.push(batch).is_ok() {
                 sent(frames);
@@ -160,6 +184,22 @@ impl Handoff {
         }
     }
 
+    /// How many batches are held.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The batch that has not been looked at for longest of those that are held.
+    pub fn take_held(&mut self) -> Option<Box<HandoffBatch>> {
+        self.held.pop_front()
+    }
+
+    /// Goes on holding a batch.
+    pub fn hold(&mut self, batch: Box<HandoffBatch>) {
+        self.held.push_back(batch);
+    }
+
     /// Keeps a batch whose receiver is full, to go on with it later.
     pub fn block(&mut self, worker: usize, batch: Box<HandoffBatch>) {
         self.blocked[worker] = Some(batch);
@@ -189,7 +229,7 @@ impl Handoff {
     /// blocked.
     pub fn has_delivered(&self, expected: &[u64], queue: QueueId) -> bool {
         self.received_from.iter().zip(expected).all(|(received, expected)| received >= expected)
-            && !self.blocked.iter().flatten().any(|batch| batch.receiver == queue)
+            && !self.blocked.iter().flatten().chain(&self.held).any(|batch| batch.receiver == queue)
     }
 
     /// The number of the newest own batch.
@@ -204,7 +244,7 @@ impl Handoff {
 
     /// A passed frame of batch `number` is released. The batch goes back if it was the last.
     pub fn released(&mut self, number: u64) {
-        let mut blocked = self.blocked.iter_mut().flatten();
+        let mut blocked = self.blocked.iter_mut().flatten().chain(&mut self.held);
         if let Some(blocked) = blocked.find(|batch| batch.number == number) {
             blocked.passed = blocked.passed.saturating_sub(1);
             return;
@@ -221,17 +261,22 @@ impl Handoff {
 
     /// Gives a batch back to `worker`, which sent it.
     fn give_back(&mut self, worker: usize, batch: Box<HandoffBatch>) {
-        if let Some(channel) = &mut self.channels[worker] {
-            // The way back has room for all batches of a worker, too.
-            let _ = channel.done.push(batch);
-        }
+        let Some(channel) = &mut self.channels[worker] else {
+            self.unheld.push(batch);
+            return;
+        };
+        // The way back has room for all batches of a worker, too.
+        let _ = channel.done.push(batch);
         self.doorbells[worker].ring();
     }
 
     /// An own batch that has come back from `worker`.
     #[inline]
     pub fn returned(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
-        self.channels[worker].as_mut()?.back.pop().ok()
+        match &mut self.channels[worker] {
+            Some(channel) => channel.back.pop().ok(),
+            None => self.unheld.pop(),
+        }
     }
 
     /// Keeps an own batch that has come back for another burst.
@@ -244,12 +289,12 @@ impl Handoff {
     pub fn has_mail(&self) -> bool {
         let has_mail =
             |channel: &WorkerChannel| !channel.inbox.is_empty() || !channel.back.is_empty();
-        self.channels.iter().flatten().any(has_mail)
+        !self.unheld.is_empty() || self.channels.iter().flatten().any(has_mail)
     }
 
     /// Notes the waits of the blocked batches.
     pub fn pending(&self, slots: &Slots, now: Instant, waits: &mut Waits) {
-        for batch in self.blocked.iter().flatten() {
+        for batch in self.blocked.iter().flatten().chain(&self.held) {
             let room = slots.find(batch.receiver);
             waits.add(Blocked { room, until: Some(now + ROOM_INTERVAL) });
         }
@@ -287,8 +332,15 @@ impl OwnBatches {
     /// Whether `port` may have one more batch under way: no more than are left for others then, so
     /// that none can take all of them.
     fn has_share(&self, port: PortId) -> bool {
+        self.has_share_for(port, 1)
+    }
+
+    /// Whether `port` may have so many more under way.
+    fn has_share_for(&self, port: PortId, more: usize) -> bool {
         let own = self.out.iter().filter(|batch| batch.sender == port).count();
-        own < MAX_BATCHES - self.out.len()
+        // One by one: the last has to find room, too.
+        let last = more.saturating_sub(1);
+        own + last < MAX_BATCHES.saturating_sub(self.out.len() + last)
     }
 
     fn blank(&mut self) -> Option<Box<HandoffBatch>> {

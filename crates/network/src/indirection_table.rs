@@ -181,13 +181,11 @@ impl IndirectionTable {
     }
 
     /// Where a frame with this hash goes, and where the cost of such frames is counted.
-    #[inline]
-    pub fn egress(&self, hash: u32) -> (Egress, &Cell<u64>) {
+    #[inline(always)]
+    pub fn egress(&self, hash: u32) -> (&Egress, &Cell<u64>) {
         let at = (hash >> 24) as usize;
-        let egress = match self.queues.get(usize::from(self.table[at])) {
-            Some(queue) => queue.egress,
-            None => Egress::Rebalancing,
-        };
+        let queue = self.queues.get(usize::from(self.table[at]));
+        let egress = queue.map_or(&Egress::Rebalancing, |queue| &queue.egress);
         (egress, &self.buckets[at].cost)
     }
 

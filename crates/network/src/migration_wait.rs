@@ -24,13 +24,15 @@ impl FramePipeline {
             return self.egress_now(i, target);
         }
         // Other senders may have flows in the same bucket: what they have sent has to arrive, too.
-        // To a queue of this worker nothing is under way: whatever was, when it came here,
-        // was waited for then.
+        // To a queue of this worker nothing is under way but what is held: whatever else was, when
+        // it came here, was waited for then.
         let handoff = &self.handoff;
-        let has_arrived = |sent| match old {
-            Egress::Remote(location) => handoff.has_arrived(location.queue, sent),
-            _ => true,
+        let queue = match old {
+            Egress::Remote(location) => Some(location.queue),
+            Egress::Local(slot) => self.slots.get(slot).map(|slot| slot.on.id),
+            Egress::Unreachable | Egress::Moving | Egress::Rebalancing => None,
         };
+        let has_arrived = |sent| queue.is_none_or(|queue| handoff.has_arrived(queue, sent));
         // Of another worker's rings nothing is known.
         let ring = match old {
             Egress::Local(slot) => {
@@ -51,13 +53,15 @@ impl FramePipeline {
     }
 
     fn egress_now(&self, i: usize, target: Target) -> Egress {
-        self.routes.to(target.port).map_or(Egress::Unreachable, |route| self.look_up(route, i).0)
+        self.routes
+            .to(target.port)
+            .map_or(Egress::Unreachable, |route| *route.egress(&self.burst, i).0)
     }
 
     /// Whether one of these targets is a queue that is on its way to another worker.
     #[cold]
     pub(crate) fn meets_migration(&self, i: usize, targets: &[Target]) -> bool {
-        let egress = |route: &Route| self.look_up(route, i).0;
+        let egress = |route: &Route| *route.egress(&self.burst, i).0;
         targets.iter().any(|target| {
             self.routes.to(target.port).is_some_and(|route| egress(route) == Egress::Moving)
         })
@@ -70,7 +74,7 @@ impl FramePipeline {
             return;
         };
         for i in frames {
-            if let (_, Some(charged)) = self.look_up(route, i) {
+            if let (_, Some(charged)) = route.egress(&self.burst, i) {
                 let len = self.burst.frames()[i].len;
                 charged.set(charged.get().saturating_sub(cost(1, len.into())));
             }

@@ -5,7 +5,8 @@
 //! goes back to an earlier one.
 //!
 //! Work that only some frames need is in modules of its own, each called from a step:
-//! [`software_offload`](crate::software_offload), floods, copies for [mirrors](crate::mirror), passed grants, hand-off to another worker
+//! [bursts for several queues](crate::mixed_burst), [`software_offload`](crate::software_offload),
+//! floods, copies for [mirrors](crate::mirror), passed grants, hand-off to another worker
 //! ([`exchange`](crate::exchange)) and waits for a migration off [`deliver`](crate::deliver), a
 //! device's own queue and rate limits off fetch. Profiles are taken by guards around the steps
 //! ([`profiling`](crate::profiling)), and captures by taps beside them
@@ -28,6 +29,7 @@ use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
 use crate::flowcache::Action;
 use crate::handoff::Handoff;
+use crate::partition::Partition;
 use crate::passed_grants::Origin;
 use crate::receivers::Receivers;
 use crate::route::Routes;
@@ -43,6 +45,8 @@ pub struct FramePipeline {
     pub(crate) slots: Slots,
     /// The present burst.
     pub(crate) burst: Burst,
+    /// Its frames by egress, where they go to several queues.
+    pub(crate) partition: Partition,
     /// Cost of serving the present queue.
     pub(crate) service: Service,
     pub(crate) classifier: Classifier,
@@ -151,10 +155,10 @@ impl FramePipeline {
             let (end, blocked) = match &self.burst.frames()[i].action {
                 Action::Output(target) => {
                     let (target, end) = (*target, self.burst.run(i, *target));
-                    if last != Some(target.port) {
-                        last = self.change_destination(src, target.port);
+                    match i == 0 && self.may_be_mixed(target, end) && self.partition(src) {
+                        true => (self.burst.frames().len(), self.output_groups(src)),
+                        false => (end, self.output_run(src, i..end, target, &mut last)),
                     }
-                    (end, self.output(src, i..end, target))
                 }
                 Action::Flood(targets) => (i + 1, self.flood(src, i, Arc::clone(targets))),
                 Action::Mirrored(mirrored) => {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use frame::{Headers, L3};
 use switch::PortId;
 
-use crate::burst::Frame;
+use crate::burst::{Burst, Frame};
 use crate::egress::Egress;
 use crate::indirection_table::{IndirectionTable, RxQueue};
 use crate::queue_selector::QueueSelector;
@@ -51,28 +51,35 @@ impl Route {
         self.only.is_some() || self.table.is_some()
     }
 
+    /// The queue for frame `i` of a burst, and where what its flow costs is counted.
+    #[inline(always)]
+    pub fn egress(&self, burst: &Burst, i: usize) -> (&Egress, Option<&Cell<u64>>) {
+        let (headers, head) = (&burst.frames()[i].headers, burst.head(i).as_slice());
+        self.choose(headers, head, || frame::flow_hash(headers, head))
+    }
+
     /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`,
     /// are only computed when there are several queues.
-    #[inline]
-    pub fn choose(
+    #[inline(always)]
+    fn choose(
         &self,
         headers: &Headers,
         head: &[u8],
         hash: impl FnOnce() -> u32,
-    ) -> (Egress, Option<&Cell<u64>>) {
+    ) -> (&Egress, Option<&Cell<u64>>) {
         if let Some((selector, egresses)) = &self.selector {
             match egresses.get(usize::from(selector.queue(headers, head))) {
                 None | Some(Egress::Unreachable) => {}
-                Some(egress) => return (*egress, None),
+                Some(egress) => return (egress, None),
             }
         }
-        match (self.only, &self.table) {
-            (Some(queue), _) => (queue.egress, None),
+        match (&self.only, &self.table) {
+            (Some(queue), _) => (&queue.egress, None),
             (None, Some(table)) => {
                 let (egress, cost) = table.egress(hash());
                 (egress, Some(cost))
             }
-            (None, None) => (Egress::Unreachable, None),
+            (None, None) => (&Egress::Unreachable, None),
         }
     }
 
@@ -261,7 +268,7 @@ mod tests {
     }
 
     fn choose(route: &Route, hash: u32) -> Egress {
-        route.choose(&Headers::default(), &[], || hash).0
+        *route.choose(&Headers::default(), &[], || hash).0
     }
 
     /// Selects the queue that the first byte names.
@@ -282,7 +289,7 @@ mod tests {
             [(0, 7), (2, 9)].map(|(queue, slot)| (QueueId(queue), slot)).into_iter().collect();
         let routes = seen(port, &slots);
         let route = routes.to(PortId(0)).unwrap();
-        let choose = |selector| route.choose(&Headers::default(), &[selector], || 0).0;
+        let choose = |selector| *route.choose(&Headers::default(), &[selector], || 0).0;
         assert_eq!(
             [0, 1, 2].map(choose),
             [Egress::Local(7), Egress::Remote(location(1, 1)), Egress::Local(9)]

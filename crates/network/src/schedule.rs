@@ -19,6 +19,7 @@ use crate::capture::tap::{Tap, Taps};
 use crate::classifier::Classifier;
 use crate::count::WorkerCounters;
 use crate::handoff::{Handoff, WorkerChannel};
+use crate::partition::Partition;
 use crate::passed_grants::Origin;
 use crate::pipeline::{Clock, FramePipeline};
 use crate::receivers::Receivers;
@@ -78,6 +79,7 @@ impl FramePipeline {
         FramePipeline {
             slots: Slots::default(),
             burst: Burst::new(),
+            partition: Partition::default(),
             service: Service::default(),
             classifier: Classifier::new(switch),
             routes: Routes::for_worker(own, start),

@@ -76,6 +76,8 @@ pub struct Sending {
     pub wait: Option<Wait>,
     /// Room that the next frame has taken in the limits of its port.
     pub reserved: Option<Reservation>,
+    /// Batches in which frames of it are [held](crate::held) for full receivers.
+    pub held: usize,
     /// How many frames are fetched at a time.
     pub limit: BurstLimit,
     /// Cost of work done for the queue elsewhere, which is charged with its next burst.
@@ -168,7 +170,11 @@ impl Slot {
         if self.drain && self.in_flight.is_empty() {
             self.drain = false;
         }
-        self.is_healthy() && self.leaving.is_none() && !self.drain && self.in_flight.has_room()
+        self.is_healthy()
+            && self.leaving.is_none()
+            && !self.drain
+            && self.sending.held == 0
+            && self.in_flight.has_room()
     }
 
     /// Whether frames may be passed to it.
@@ -181,7 +187,8 @@ impl Slot {
     /// ring cannot be armed then: a signal for what lies there would be spent before anything
     /// could be done about it, and another may never come.
     fn is_held_up(&self) -> bool {
-        !self.in_flight.is_empty() && (!self.in_flight.has_room() || self.on.pair.is_full())
+        !self.in_flight.is_empty()
+            && (self.sending.held > 0 || !self.in_flight.has_room() || self.on.pair.is_full())
     }
 
     /// Counts a burst that the queue sent, of which `finished` frames are finished.

@@ -173,6 +173,12 @@ pub const POINTS: &[Point] = &[
         "--size 64 --flows 4096",
         &[(Unit::Mpps, Some(Times(1.8)))],
     ),
+    rate(
+        "64-mixed",
+        "64 B, 64 flows mixed",
+        "--size 64 --queues 2 --flows 64",
+        &[(Unit::Mpps, Some(Times(1.8)))],
+    ),
     rate("1514", "1514 B", "--size 1514", &[(Unit::Gbps, Some(Times(1.7)))]),
     rate(
         "1514-cold",

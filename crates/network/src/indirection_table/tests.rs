@@ -15,14 +15,14 @@ fn table(queues: u64) -> IndirectionTable {
 
 /// The way of a frame whose hash falls into this bucket.
 fn egress_of(table: &IndirectionTable, bucket: u32) -> Egress {
-    table.egress(bucket << 24 | 0x1234).0
+    *table.egress(bucket << 24 | 0x1234).0
 }
 
 /// The same, and it is sent, and costs so much.
 fn send(table: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
     let (egress, charged) = table.egress(bucket << 24 | 0x1234);
     charged.set(charged.get() + cost);
-    egress
+    *egress
 }
 
 /// Progress of the frames under way to another worker: none, or some.

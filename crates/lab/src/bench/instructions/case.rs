@@ -59,6 +59,7 @@ pub const CASES: &[Case] = &[
     Case::new("64-both", "64 B, both directions", "--size 64 --burst 64 --direction both"),
     Case::new("64-flows", "64 B, 4096 flows", "--size 64 --burst 64 --flows 4096"),
     Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),
+    Case::new("64-mixed", "64 B, 64 flows mixed", "--size 64 --burst 64 --queues 2 --flows 64"),
     Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),
     Case::new("64-rate", "64 B, one rate limit", "--size 64 --burst 64").with(Setting::Rate),
     Case::new("64-rates", "64 B, four rate limits", "--size 64 --burst 64").with(Setting::Rates),

@@ -1,0 +1,90 @@
+//! Frames that are held for a full receiver of the same worker.
+//!
+//! What a full receiver leaves of a burst usually stays in its sender's ring
+//! ([`room_wait`](crate::room_wait)). Frames of a [reordered](crate::mixed_burst) burst cannot: frames
+//! behind them in the ring have been delivered. They are held in a batch, as if another worker had
+//! handed them off. Nothing more is fetched from their sender meanwhile, so that no frame overtakes
+//! them, and they wait at the receiver's expense as any others do
+//! ([`backpressure`](crate::backpressure)). A hostile receiver cannot have them held for longer than
+//! its credit lasts: then they are dropped.
+
+use std::ops::Range;
+
+use switch::Target;
+
+use crate::backpressure::Waiting;
+use crate::count::DropReason;
+use crate::egress::Egress;
+use crate::handoff::HandoffBatch;
+use crate::pipeline::FramePipeline;
+use crate::topology::QueueLocation;
+
+impl FramePipeline {
+    /// Holds frames of the burst of the queue in slot `src`, for which a queue of this worker has no
+    /// room.
+    #[cold]
+    pub(crate) fn hold(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        target: Target,
+        egress: Egress,
+    ) {
+        let own = self.routes.own;
+        let location = match egress {
+            Egress::Remote(location) => Some(location),
+            Egress::Local(slot) => self.slots.get(slot).map(|slot| {
+                let (queue, index) = (slot.on.id, slot.on.index);
+                QueueLocation { queue, index, worker: own, moving: false }
+            }),
+            Egress::Unreachable | Egress::Moving | Egress::Rebalancing => None,
+        };
+        let end = frames.end;
+        let full = match location {
+            Some(location) => self.hand_off(src, frames, location, target),
+            None => Some(frames.start),
+        };
+        if let Some(full) = full {
+            // There was room for a batch of each group before the burst was reordered.
+            self.drop_sent(src, full..end, DropReason::HandoffFull);
+        }
+        if let Some(slot) = self.slots.get_mut(src) {
+            slot.sending.held = self.handoff.opened_for(own);
+            slot.on.counters.blocked.add(1);
+        }
+    }
+
+    /// Delivers what can be delivered by now of the frames that are held.
+    #[inline]
+    pub(crate) fn deliver_held(&mut self) -> bool {
+        let mut moved = false;
+        for _ in 0..self.handoff.held() {
+            moved |= self.deliver_oldest_held();
+        }
+        moved
+    }
+
+    #[cold]
+    fn deliver_oldest_held(&mut self) -> bool {
+        let Some(mut batch) = self.handoff.take_held() else { return false };
+        let (before, who) = (batch.next, self.who_waits(&batch));
+        let whole =
+            self.profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(who, batch));
+        let moved = whole || batch.next > before;
+        if whole {
+            self.handoff.delivered(self.routes.own, batch);
+        } else {
+            self.handoff.hold(batch);
+        }
+        moved
+    }
+
+    /// Who waits while a batch is held: frames of its sender, which may be for others, too.
+    fn who_waits(&self, batch: &HandoffBatch) -> Waiting {
+        let sender = self.slots.find(batch.sender).and_then(|at| self.slots.get(at));
+        match sender.is_some_and(|slot| slot.sending.destinations.is_sole(self.clock.now)) {
+            true => Waiting::Sole,
+            false => Waiting::Shared,
+        }
+    }
+}

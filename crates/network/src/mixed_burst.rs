@@ -1,0 +1,109 @@
+//! Bursts whose frames go to several queues.
+//!
+//! Senders mix flows, so frames that follow each other go to different queues, and what is done
+//! once for a run of frames would be done for nearly each of them. So such a burst is
+//! [partitioned](crate::partition) by egress before it is delivered: frames for one queue come
+//! behind each other.
+//!
+//! A burst whose frames were reordered is not in the order of its sender's ring any more, so no part
+//! of it can be put back there. What a full receiver leaves of it is [held](crate::held) instead. A
+//! burst for which that could fail stays in order.
+
+use std::ops::Range;
+
+use switch::Target;
+
+use crate::egress::Egress;
+use crate::flowcache::Action;
+use crate::partition::Group;
+use crate::pipeline::{Blocked, FramePipeline};
+use crate::wait::Wait;
+
+impl FramePipeline {
+    /// Whether frames of the burst may go to several queues: the first `end` go to `target`.
+    #[inline]
+    pub(crate) fn may_be_mixed(&self, target: Target, end: usize) -> bool {
+        end < self.burst.frames().len()
+            || self.routes.to(target.port).is_some_and(|route| !route.is_simple())
+    }
+
+    /// Partitions the burst of the queue in slot `src`. False when the burst has to be delivered
+    /// frame by frame, in order: frames of it may have to wait for other reasons than a full
+    /// receiver, are copied, or are dropped.
+    #[inline]
+    pub(crate) fn partition(&mut self, src: usize) -> bool {
+        let frames = self.burst.frames().len();
+        let found = self.partition.find(&self.burst, &self.routes);
+        if found < frames || (self.partition.is_mixed() && !self.may_reorder(src)) {
+            self.refund_each(0..found);
+            return false;
+        }
+        self.partition.place();
+        if self.partition.is_mixed() {
+            self.partition.reorder(&mut self.burst);
+        }
+        true
+    }
+
+    /// Whether each group of the burst could be held, and no capture is to show the frames in the
+    /// order in which they were sent.
+    fn may_reorder(&self, src: usize) -> bool {
+        let groups = self.partition.len();
+        self.slots
+            .get(src)
+            .is_some_and(|slot| slot.captures == 0 && self.handoff.has_room(slot.on.port, groups))
+    }
+
+    /// Delivers a burst that was partitioned, group by group.
+    #[inline]
+    pub(crate) fn output_groups(&mut self, src: usize) -> Option<Blocked> {
+        let mut last = self.slots.get(src)?.sending.destinations.last;
+        let reordered = self.partition.is_mixed();
+        let mut index = 0;
+        while let Some(group) = self.partition.get(index) {
+            let Group { target, egress, ref frames, .. } = *group;
+            let frames = frames.clone();
+            if last != Some(target.port) {
+                last = self.change_destination(src, target.port);
+            }
+            let blocked = self.output_group(src, frames.clone(), target, egress);
+            if let Some(Blocked { at, .. }) = blocked {
+                if !reordered {
+                    self.refund_each(at..self.burst.frames().len());
+                    return blocked;
+                }
+                self.hold(src, at..frames.end, target, egress);
+            }
+            index += 1;
+        }
+        None
+    }
+
+    /// Delivers frames that go to one queue.
+    #[inline]
+    fn output_group(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        target: Target,
+        egress: Egress,
+    ) -> Option<Blocked> {
+        match egress {
+            Egress::Local(slot) => self.enqueue(src, slot, frames, target.tag),
+            Egress::Remote(location) => self
+                .hand_off(src, frames, location, target)
+                .map(|at| Blocked { at, wait: Wait::InFlight }),
+            Egress::Unreachable | Egress::Moving | Egress::Rebalancing => None,
+        }
+    }
+
+    /// Gives back what the flows of frames were charged for them, whatever they go to.
+    #[cold]
+    fn refund_each(&self, frames: Range<usize>) {
+        for i in frames {
+            if let Action::Output(target) = &self.burst.frames()[i].action {
+                self.refund(i..i + 1, *target);
+            }
+        }
+    }
+}
