@@ -340,7 +340,7 @@ impl Burst {
         let Some(chain) = self.gather.append_from(&other.gather, other.frames[i].chain) else {
             return false;
         };
-        self.heads[self.count] = other.heads[i];
+        self.heads[self.count].copy_from(&other.heads[i]);
         self.frames[self.count] = Frame { chain, action, ..other.frames[i].clone() };
         self.count += 1;
         true

@@ -12,7 +12,7 @@ use frame::TagEdit;
 use ring::GrantCopyBatch;
 use ring::device::Put;
 use runtime::coalescing::InterruptCoalescer;
-use switch::{PortId, Target};
+use switch::Target;
 
 use crate::burst::Frame;
 use crate::cost::{FLOODED, cost};
@@ -31,28 +31,13 @@ use crate::wait::Wait;
 
 /// Where a frame goes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct NextHop {
-    egress: Egress,
+pub(crate) struct NextHop {
+    pub egress: Egress,
     /// The frame is too long for the port.
-    over_mtu: bool,
+    pub over_mtu: bool,
 }
 
 impl FramePipeline {
-    /// Sends frames for one port. `last` is the port that their sender sent to before.
-    #[inline]
-    pub(crate) fn output_run(
-        &mut self,
-        src: usize,
-        frames: Range<usize>,
-        target: Target,
-        last: &mut Option<PortId>,
-    ) -> Option<Blocked> {
-        if *last != Some(target.port) {
-            *last = self.change_destination(src, target.port);
-        }
-        self.output(src, frames, target)
-    }
-
     /// Sends frames for one port, those together that go to the same of its queues.
     #[inline]
     pub(crate) fn output(
@@ -80,12 +65,7 @@ impl FramePipeline {
                 }
                 end += 1;
             }
-            let blocked = match hop {
-                NextHop { egress: Egress::Local(slot), over_mtu: false } => {
-                    self.enqueue(src, slot, i..end, target.tag)
-                }
-                other => self.output_elsewhere(src, i..end, target, other),
-            };
+            let blocked = self.output_to(src, i..end, target, hop);
             if let Some(Blocked { at, .. }) = blocked {
                 self.refund(at..end + usize::from(known.is_some()), target);
                 return blocked;
@@ -93,6 +73,23 @@ impl FramePipeline {
             i = end;
         }
         None
+    }
+
+    /// Sends frames that go the same way.
+    #[inline]
+    pub(crate) fn output_to(
+        &mut self,
+        src: usize,
+        frames: Range<usize>,
+        target: Target,
+        hop: NextHop,
+    ) -> Option<Blocked> {
+        match hop {
+            NextHop { egress: Egress::Local(slot), over_mtu: false } => {
+                self.enqueue(src, slot, frames, target.tag)
+            }
+            other => self.output_elsewhere(src, frames, target, other),
+        }
     }
 
     /// Sends frames that do not go to a queue of this worker, or not yet, or are too long.

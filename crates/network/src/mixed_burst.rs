@@ -11,13 +11,12 @@
 
 use std::ops::Range;
 
-use switch::Target;
+use switch::{PortId, Target};
 
-use crate::egress::Egress;
+use crate::deliver::NextHop;
 use crate::flowcache::Action;
 use crate::partition::Group;
 use crate::pipeline::{Blocked, FramePipeline};
-use crate::wait::Wait;
 
 impl FramePipeline {
     /// Whether frames of the burst may go to several queues: the first `end` go to `target`.
@@ -38,7 +37,6 @@ impl FramePipeline {
             self.refund_each(0..found);
             return false;
         }
-        self.partition.place();
         if self.partition.is_mixed() {
             self.partition.reorder(&mut self.burst);
         }
@@ -54,19 +52,22 @@ impl FramePipeline {
             .is_some_and(|slot| slot.captures == 0 && self.handoff.has_room(slot.on.port, groups))
     }
 
-    /// Delivers a burst that was partitioned, group by group.
+    /// Delivers a burst that was partitioned, group by group. `last` is the port that its sender sent
+    /// to before.
     #[inline]
-    pub(crate) fn output_groups(&mut self, src: usize) -> Option<Blocked> {
-        let mut last = self.slots.get(src)?.sending.destinations.last;
+    pub(crate) fn output_groups(
+        &mut self,
+        src: usize,
+        mut last: Option<PortId>,
+    ) -> Option<Blocked> {
         let reordered = self.partition.is_mixed();
         let mut index = 0;
         while let Some(group) = self.partition.get(index) {
             let Group { target, egress, ref frames, .. } = *group;
             let frames = frames.clone();
-            if last != Some(target.port) {
-                last = self.change_destination(src, target.port);
-            }
-            let blocked = self.output_group(src, frames.clone(), target, egress);
+            self.note_destination(src, target.port, &mut last);
+            let hop = NextHop { egress, over_mtu: false };
+            let blocked = self.output_to(src, frames.clone(), target, hop);
             if let Some(Blocked { at, .. }) = blocked {
                 if !reordered {
                     self.refund_each(at..self.burst.frames().len());
@@ -77,24 +78,6 @@ impl FramePipeline {
             index += 1;
         }
         None
-    }
-
-    /// Delivers frames that go to one queue.
-    #[inline]
-    fn output_group(
-        &mut self,
-        src: usize,
-        frames: Range<usize>,
-        target: Target,
-        egress: Egress,
-    ) -> Option<Blocked> {
-        match egress {
-            Egress::Local(slot) => self.enqueue(src, slot, frames, target.tag),
-            Egress::Remote(location) => self
-                .hand_off(src, frames, location, target)
-                .map(|at| Blocked { at, wait: Wait::InFlight }),
-            Egress::Unreachable | Egress::Moving | Egress::Rebalancing => None,
-        }
     }
 
     /// Gives back what the flows of frames were charged for them, whatever they go to.

@@ -58,8 +58,8 @@ impl Default for Partition {
 
 impl Partition {
     /// Finds out which frames of `burst` go to the same queue. Each frame's flow is charged for it.
-    /// Returns how many frames, from the first on, have a group; all others may have to wait, are
-    /// copied, or are dropped.
+    /// Returns how many frames, from the first on, have a group. If these are not all, there are no
+    /// groups to be used: the next frame may have to wait, is copied, or is dropped.
     #[inline]
     pub fn find(&mut self, burst: &Burst, routes: &Routes) -> usize {
         self.groups.clear();
@@ -93,6 +93,7 @@ impl Partition {
             *of = last as u8;
             self.groups[last].frames.end += 1;
         }
+        self.place();
         burst.frames().len()
     }
 
@@ -116,7 +117,7 @@ impl Partition {
 
     /// Says where each group begins, which until now is only known to have so many frames.
     #[inline]
-    pub fn place(&mut self) {
+    fn place(&mut self) {
         let mut next = 0;
         for group in &mut self.groups {
             let count = group.frames.len();

@@ -155,9 +155,11 @@ impl FramePipeline {
             let (end, blocked) = match &self.burst.frames()[i].action {
                 Action::Output(target) => {
                     let (target, end) = (*target, self.burst.run(i, *target));
-                    match i == 0 && self.may_be_mixed(target, end) && self.partition(src) {
-                        true => (self.burst.frames().len(), self.output_groups(src)),
-                        false => (end, self.output_run(src, i..end, target, &mut last)),
+                    if i == 0 && self.may_be_mixed(target, end) && self.partition(src) {
+                        (self.burst.frames().len(), self.output_groups(src, last))
+                    } else {
+                        self.note_destination(src, target.port, &mut last);
+                        (end, self.output(src, i..end, target))
                     }
                 }
                 Action::Flood(targets) => (i + 1, self.flood(src, i, Arc::clone(targets))),

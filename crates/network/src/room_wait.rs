@@ -48,6 +48,14 @@ impl FramePipeline {
         })
     }
 
+    /// The queue in slot `src` sends to `port`; `last` is the port that it sent to before.
+    #[inline]
+    pub(crate) fn note_destination(&mut self, src: usize, port: PortId, last: &mut Option<PortId>) {
+        if *last != Some(port) {
+            *last = self.change_destination(src, port);
+        }
+    }
+
     /// The queue in slot `src` sends to `port`, and did not before.
     #[cold]
     pub(crate) fn change_destination(&mut self, src: usize, port: PortId) -> Option<PortId> {
