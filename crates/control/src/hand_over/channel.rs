@@ -42,8 +42,16 @@ pub(crate) struct Received<T> {
 /// One end of the connection.
 pub(crate) struct Channel(UnixStream);
 
-fn too_much(what: &str) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("a message with too many {what}"))
+/// Refuses a message of so much JSON, so many further bytes, and so many descriptors.
+fn check_bounds(numbers: [usize; 3]) -> io::Result<()> {
+    let most = [(MAX_JSON, "characters"), (MAX_BYTES, "bytes"), (MAX_FILES, "descriptors")];
+    match numbers.iter().zip(most).find(|(number, (most, _))| *number > most) {
+        Some((_, (_, what))) => {
+            let problem = format!("a message with too many {what}");
+            Err(io::Error::new(ErrorKind::InvalidData, problem))
+        }
+        None => Ok(()),
+    }
 }
 
 impl Channel {
@@ -63,16 +71,9 @@ impl Channel {
         by: Instant,
     ) -> io::Result<()> {
         let json = serde_json::to_vec(message)?;
-        for (len, most, what) in [
-            (json.len(), MAX_JSON, "characters"),
-            (bytes.len(), MAX_BYTES, "bytes"),
-            (files.len(), MAX_FILES, "descriptors"),
-        ] {
-            if len > most {
-                return Err(too_much(what));
-            }
-        }
-        let numbers = [json.len(), bytes.len(), files.len()].map(|n| (n as u32).to_le_bytes());
+        let numbers = [json.len(), bytes.len(), files.len()];
+        check_bounds(numbers)?;
+        let numbers = numbers.map(|n| (n as u32).to_le_bytes());
         let header = numbers.as_flattened();
         if files.is_empty() {
             // In one piece: a short message comes whole or not at all, also when the peer cuts the
@@ -109,15 +110,7 @@ impl Channel {
         let (json, bytes, count) = (number(0), number(1), number(2));
         // A message that has begun is read to its end: nothing could be understood after a half.
         let by = by.max(Instant::now() + REST);
-        for (len, most, what) in [
-            (json, MAX_JSON, "characters"),
-            (bytes, MAX_BYTES, "bytes"),
-            (count, MAX_FILES, "descriptors"),
-        ] {
-            if len > most {
-                return Err(too_much(what));
-            }
-        }
+        check_bounds([json, bytes, count])?;
         let mut files = Vec::with_capacity(count);
         while files.len() < count {
             let group = (count - files.len()).min(GROUP);

@@ -119,7 +119,7 @@ impl Giver {
         let mut channel = Channel::new(stream);
         match channel.receive(Instant::now() + START_TIMEOUT) {
             Ok(received) if matches!(received.message, FromTaker::Prepare) => {}
-            Ok(_) => return "the new process broke the protocol".to_owned(),
+            Ok(_) => return protocol(),
             Err(error) => return broken("refused, or went away")(error),
         }
         // Requests for ports wait from here on.
