@@ -35,7 +35,7 @@ pub use rule_set::{MAX_RULES, RuleSet, SecurityGroup, UnknownGroup};
 pub use tuple::Tuple;
 
 use crate::reason::DropReason;
-use connections::Event;
+use connections::{Event, Found};
 use tuple::{DHCP_CLIENT, DHCP_SERVER, DHCPV6_CLIENT, DHCPV6_SERVER};
 
 /// The filter of one port: its rules, and the connections that passed them.
@@ -127,8 +127,7 @@ impl Filter {
     /// A frame that belongs to a connection, or opens one.
     fn flow(&mut self, key: Key, event: Event, now: u32) -> Result<(), DropReason> {
         if let Some(found) = self.connections.find(&key) {
-            let opened = self.connections.opened(found);
-            if opened.version == self.version || self.rules.allows(opened.key) {
+            if self.is_allowed(found) {
                 self.connections.touch(found, event, self.version, now);
                 return Ok(());
             }
@@ -142,10 +141,13 @@ impl Filter {
 
     /// Whether there is a connection, which the present rules allow, to which a frame would belong.
     fn is_known(&self, key: Key) -> bool {
-        self.connections.find(&key).is_some_and(|found| {
-            let opened = self.connections.opened(found);
-            opened.version == self.version || self.rules.allows(opened.key)
-        })
+        self.connections.find(&key).is_some_and(|found| self.is_allowed(found))
+    }
+
+    /// Whether the present rules allow a connection.
+    fn is_allowed(&self, found: Found) -> bool {
+        let opened = self.connections.opened(found);
+        opened.version == self.version || self.rules.allows(opened.key)
     }
 }
 
