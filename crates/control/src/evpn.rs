@@ -300,12 +300,12 @@ impl Engine {
             }
             Change::NoVtep(vni, vtep) => {
                 let Some(port) = self.ports.remove(&(vni, vtep)) else { return Ok(()) };
-                // Workers go on counting while it is removed.
-                let counters = self.fabric.counters(port);
-                self.underlay.remove_peer(vni, vtep);
+                let mut removed = report::no_counts();
+                report::add_removed(&mut removed, &self.fabric, &[port], || {
+                    self.underlay.remove_peer(vni, vtep);
+                });
                 let mut status = self.status.lock();
-                let removed = status.removed.get_or_insert_with(report::no_counts);
-                counters.iter().for_each(|queue| removed.add(&report::counts(queue)));
+                status.removed.get_or_insert_with(report::no_counts).add(&removed);
             }
             Change::Station(vni, mac, vtep) => {
                 let Some(port) = self.ports.get(&(vni, vtep)) else { return Ok(()) };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use frame::Vni;
 use frame::vxlan::outer::{OVERHEAD_V4, OVERHEAD_V6};
 use hostlink::shadow;
-use hostlink::udp::{PeerSpec, Underlay, UnderlayError, path_mtu};
+use hostlink::udp::{PeerSpec, Underlay, UnderlayError, path_mtu, peer_name};
 use network::fabric::Fabric;
 use switch::{Hold, Network, PortId, Station, Tunnel};
 use tracing::{info, warn};
@@ -131,17 +131,9 @@ impl Overlays {
             }
             let peers = underlay.peers().into_iter().map(|(.., port)| port);
             let ports: Vec<PortId> = peers.chain([underlay.port()]).collect();
-            self.keep_counts(&ports, || drop(underlay));
+            report::add_removed(&mut self.removed, &self.fabric, &ports, || drop(underlay));
         }
         info!(overlay = %name, "removed");
-    }
-
-    /// Keeps what was counted on ports that `end` takes away.
-    fn keep_counts(&mut self, ports: &[PortId], end: impl FnOnce()) {
-        // Workers go on counting while they are removed.
-        let counters: Vec<_> = ports.iter().flat_map(|port| self.fabric.counters(*port)).collect();
-        end();
-        counters.iter().for_each(|queue| self.removed.add(&report::counts(queue)));
     }
 
     /// Gives an overlay in service other peers and stations. Nothing else of it is touched.
@@ -150,26 +142,20 @@ impl Overlays {
             return;
         };
         let before = std::mem::replace(&mut self.overlays[at].spec, spec.clone());
-        let mut ends = Vec::new();
-        if let Ok(service) = &self.overlays[at].service {
-            let gone = |(_, vtep, _): &(Vni, _, PortId)| !spec.peers.contains(vtep);
-            ends = service.underlay.peers().into_iter().filter(gone).collect();
-        }
-        let fabric = Arc::clone(&self.fabric);
-        for (vni, vtep, port) in ends {
-            let counters = fabric.counters(port);
-            if let Ok(service) = &self.overlays[at].service {
-                service.underlay.remove_peer(vni, vtep);
-            }
-            counters.iter().for_each(|queue| self.removed.add(&report::counts(queue)));
-        }
         if let Ok(service) = &mut self.overlays[at].service {
+            let (fabric, removed) = (&self.fabric, &mut self.removed);
+            let gone = |(_, vtep, _): &(Vni, _, PortId)| !spec.peers.contains(vtep);
+            for (vni, vtep, port) in service.underlay.peers().into_iter().filter(gone) {
+                report::add_removed(removed, fabric, &[port], || {
+                    service.underlay.remove_peer(vni, vtep);
+                });
+            }
             for (mac, _) in before.macs.iter().filter(|mac| !spec.macs.contains(mac)) {
                 for (_, vlan) in &spec.networks {
                     fabric.unpin(Station { network: network(*vlan), mac: *mac });
                 }
             }
-            service.trouble = service.fill(&fabric, spec).err();
+            service.trouble = service.fill(fabric, spec).err();
         }
         info!(overlay = %spec.name, peers = spec.peers.len(), "changed");
     }
@@ -295,10 +281,6 @@ impl Overlay {
         report.peers = underlay.peers().into_iter().map(peer).collect();
         report
     }
-}
-
-fn peer_name(overlay: &str, vni: Vni, vtep: std::net::IpAddr) -> String {
-    format!("{overlay}/{vni}/{vtep}")
 }
 
 fn names(spec: &OverlaySpec, service: &Service) -> Vec<(PortId, String)> {

@@ -28,7 +28,7 @@ mod counters;
 mod disk;
 mod limits;
 
-pub use counters::{continue_counts, counts, no_counts};
+pub use counters::{add_removed, continue_counts, counts, no_counts};
 pub use disk::describe_disk;
 pub use limits::{disk_limits, limits};
 use limits::{texts, vif_limits};

@@ -201,7 +201,7 @@ impl Underlay {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         self.shared.table().0.check(peer.vni, peer.vtep)?;
         let vlan = peer.vlan.map_or(Vlan::None, Vlan::Access);
-        let name = format!("{}/{}/{}", self.name, peer.vni, peer.vtep).into();
+        let name = peer_name(&self.name, peer.vni, peer.vtep).into();
         let rule = PortRule { vlan, mac: None };
         let port = self.fabric.add_port(spec(name, rule, Some(peer.mtu), &self.stopped))?;
         self.fabric.set_tunnel(port, peer.tunnel);
@@ -239,6 +239,11 @@ impl Underlay {
         }
         self.fabric.remove_port(peer.port);
     }
+}
+
+/// The name of the port that stands for a VTEP in a network of the underlay with this name.
+pub fn peer_name(underlay: &str, vni: Vni, vtep: IpAddr) -> String {
+    format!("{underlay}/{vni}/{vtep}")
 }
 
 fn spec(

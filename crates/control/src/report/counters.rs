@@ -1,6 +1,8 @@
 //! The counters of queue pairs, as reports have them.
 
 use network::count::{DropReason, QueueCounters};
+use network::fabric::Fabric;
+use switch::PortId;
 
 use crate::api::Counts;
 
@@ -8,6 +10,14 @@ use crate::api::Counts;
 pub fn no_counts() -> Counts {
     let drops = DropReason::ALL.iter().map(|reason| (reason.name().to_owned(), 0)).collect();
     Counts { drops, ..Counts::default() }
+}
+
+/// Adds to `sum` what was counted on ports that `end` takes away.
+pub fn add_removed(sum: &mut Counts, fabric: &Fabric, ports: &[PortId], end: impl FnOnce()) {
+    // Workers go on counting while they are removed.
+    let counters: Vec<_> = ports.iter().flat_map(|port| fabric.counters(*port)).collect();
+    end();
+    counters.iter().for_each(|queue| sum.add(&counts(queue)));
 }
 
 /// The counters of a queue pair at this moment.
