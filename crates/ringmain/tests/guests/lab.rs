@@ -103,6 +103,17 @@ impl Lab {
     }
 }
 
+/// A test that failed says what the daemon counted.
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(stats) = self.daemon.stats()
+        {
+            eprintln!("{stats:#?}\n{}", self.daemon.log());
+        }
+    }
+}
+
 /// The socket of a port.
 pub fn socket(dir: &Path, port: usize) -> PathBuf {
     dir.join(format!("{port}.sock"))
