@@ -38,7 +38,7 @@ impl FramePipeline {
         self.charge_receivers();
         for &dst in &self.receivers.dirty {
             if let Some(slot) = self.slots.get_mut(dst) {
-                slot.charge_pieces();
+                slot.charge_pieces(self.clock.now);
                 self.interrupts.add(dst, slot.flush(self.clock.now));
             }
         }

@@ -7,8 +7,8 @@
 //! frames themselves, and beyond the pieces that drivers with small or chained buffers need
 //! ([`PIECES`], [`PIECE_BYTES`]), is therefore a debt of the receiver. A receiver in debt gets no
 //! frames: each one that is dropped pays off what it would have cost. Time pays off the debt, too,
-//! from the first dropped frame on, at 1/[`SHARE`] of a worker: a receiver to which few frames are
-//! sent would otherwise be cut off for hours by one long delay, which the machine may have caused.
+//! at 1/[`SHARE`] of a worker: a receiver to which few frames are sent would otherwise lose frames long
+//! after one delay, which the machine may have caused.
 //! The debt is the port's: a queue that goes and comes still has it.
 
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const SHARE: u64 = 50;
 #[derive(Debug)]
 pub struct Debt {
     cost: AtomicU64,
-    /// Until when time has paid, in nanoseconds since `start`; 0 before the first dropped frame.
+    /// Until when time has paid, in nanoseconds since `start`; 0 while nothing is owed.
     paid_until: AtomicU64,
     start: Instant,
 }
@@ -53,9 +53,12 @@ impl Debt {
         self.cost.load(Ordering::Relaxed)
     }
 
-    fn add(&self, cost: u64) {
+    /// Adds to the debt. Time pays from the moment on at which the first of it was made.
+    fn add(&self, cost: u64, now: Instant) {
         if cost > 0 {
-            self.cost.fetch_add(cost, Ordering::Relaxed);
+            let (since, relaxed) = (self.since_start(now), Ordering::Relaxed);
+            let _ = self.paid_until.compare_exchange(0, since, relaxed, relaxed);
+            self.cost.fetch_add(cost, relaxed);
         }
     }
 
@@ -70,12 +73,17 @@ impl Debt {
 
     /// Pays off what the time since the last call is worth.
     fn pay_by_time(&self, now: Instant) {
-        let passed = now.saturating_duration_since(self.start).as_nanos();
-        let until = u64::try_from(passed).unwrap_or(u64::MAX).max(1);
+        let until = self.since_start(now);
         let since = self.paid_until.swap(until, Ordering::Relaxed);
         if since > 0 {
             self.pay(until.saturating_sub(since).saturating_mul(COST_PER_NS) / SHARE);
         }
+    }
+
+    /// Nanoseconds from the start to `now`, at least 1.
+    fn since_start(&self, now: Instant) -> u64 {
+        let passed = now.saturating_duration_since(self.start).as_nanos();
+        u64::try_from(passed).unwrap_or(u64::MAX).max(1)
     }
 }
 
@@ -103,19 +111,20 @@ impl ReceiveDebt {
     /// The receiver's frames were put into so many pieces more than one each. What it received
     /// since the last time is worth as much as it cost its senders, up to a burst.
     #[cold]
-    pub fn charge(&mut self, pieces: u32, counters: &QueueCounters) {
+    pub fn charge(&mut self, pieces: u32, counters: &QueueCounters, now: Instant) {
         let (frames, bytes) = (counters.rx.frames.get(), counters.rx.bytes.get());
         let new = [frames.saturating_sub(self.frames), bytes.saturating_sub(self.bytes)];
         (self.frames, self.bytes) = (frames, bytes);
         let [frames, bytes] = [new[0].min(BURST as u64), new[1].min(QUANTUM)];
         let free = frames * PIECES + bytes / PIECE_BYTES;
         let paid = cost(frames as usize, bytes).min(QUANTUM);
-        self.debt.add((PIECE * u64::from(pieces).saturating_sub(free)).saturating_sub(paid));
+        let own = PIECE * u64::from(pieces).saturating_sub(free);
+        self.debt.add(own.saturating_sub(paid), now);
     }
 
     /// Adds what filling the buffers cost besides.
-    pub fn add(&mut self, cost: u64) {
-        self.debt.add(cost);
+    pub fn add(&mut self, cost: u64, now: Instant) {
+        self.debt.add(cost, now);
     }
 
     /// Pays off by the time that has passed at `now`, and then by dropping frames. Returns how many.
@@ -157,7 +166,7 @@ mod tests {
         let honest = [(1, 65_000, 42), (1, 65_000, 17), (64, 1514, 64 * 5), (2, 1514, 2 * 11)];
         for (frames, len, pieces) in honest.into_iter().chain([(64, 60, 64)]) {
             received(&counters, frames, len);
-            debt.charge(pieces, &counters);
+            debt.charge(pieces, &counters, Instant::now());
             assert!(!debt.is_due());
         }
     }
@@ -166,9 +175,9 @@ mod tests {
     fn a_receiver_in_small_pieces_loses_what_it_costs_too_much() {
         let (mut debt, counters) = (ReceiveDebt::default(), QueueCounters::default());
         received(&counters, 1, 64);
-        debt.charge(144, &counters);
-        assert!(debt.is_due());
         let now = Instant::now();
+        debt.charge(144, &counters, now);
+        assert!(debt.is_due());
         let dropped = debt.pay_off(&frames(64, 64), now) as u64;
         // 33 of the pieces are free.
         let (own, rest) = (cost(1, 64), 111 * PIECE - cost(1, 64));
@@ -181,9 +190,10 @@ mod tests {
     fn buffers_of_16_bytes_are_a_debt_however_many_frames_come() {
         let (mut debt, counters) = (ReceiveDebt::default(), QueueCounters::default());
         received(&counters, 64, 1514);
-        debt.charge(64 * 95, &counters);
+        let now = Instant::now();
+        debt.charge(64 * 95, &counters, now);
         // Four frames and more for each that was received.
-        let dropped = debt.pay_off(&frames(10_000, 1514), Instant::now()) as u64;
+        let dropped = debt.pay_off(&frames(10_000, 1514), now) as u64;
         assert!((4 * 64..6 * 64).contains(&dropped), "{dropped} dropped");
     }
 
@@ -192,25 +202,33 @@ mod tests {
         let mut debt = ReceiveDebt::default();
         // A millisecond of a worker's time, as frames pay for it: thousands of short ones.
         let millisecond = Duration::from_millis(1);
-        debt.add(COST_PER_NS * millisecond.as_nanos() as u64);
+        let owed = COST_PER_NS * millisecond.as_nanos() as u64;
         let start = Instant::now() + 1000 * millisecond;
         let time = millisecond * SHARE as u32;
-        assert_eq!(debt.pay_off(&frames(1, 64), start), 1, "time before the first does not pay");
+        debt.add(owed, start);
+        assert_eq!(debt.pay_off(&frames(1, 64), start), 1);
         assert_eq!(debt.pay_off(&frames(1, 64), start + time / 2), 1);
         assert_eq!(debt.pay_off(&frames(1, 64), start + time), 0);
         assert!(!debt.is_due());
-        // The next debt is not paid by the time before it.
-        debt.add(COST_PER_NS * millisecond.as_nanos() as u64);
-        assert_eq!(debt.pay_off(&frames(1, 64), start + 10 * time), 1);
-        assert_eq!(debt.pay_off(&frames(1, 64), start + 10 * time), 1);
+        // A receiver to which nothing was sent meanwhile loses nothing.
+        debt.add(owed, start + 10 * time);
         assert_eq!(debt.pay_off(&frames(1, 64), start + 11 * time), 0);
+        // The next debt is not paid by the time before it.
+        debt.add(owed, start + 20 * time);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + 20 * time), 1);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + 21 * time), 0);
+        // What is added later is paid later.
+        debt.add(owed, start + 30 * time);
+        debt.add(owed, start + 31 * time);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + 31 * time), 1);
+        assert_eq!(debt.pay_off(&frames(1, 64), start + 32 * time), 0);
     }
 
     #[test]
     fn a_queue_that_goes_and_comes_is_still_in_debt() {
         let debt = Arc::new(Debt::default());
         let mut first = ReceiveDebt::new(Arc::clone(&debt));
-        first.add(10_000);
+        first.add(10_000, Instant::now());
         drop(first);
         assert!(ReceiveDebt::new(debt).is_due());
     }
@@ -219,7 +237,7 @@ mod tests {
     fn what_was_received_long_ago_pays_for_a_burst_only() {
         let (mut debt, counters) = (ReceiveDebt::default(), QueueCounters::default());
         received(&counters, 1_000_000, 1514);
-        debt.charge(100_000, &counters);
+        debt.charge(100_000, &counters, Instant::now());
         assert!(debt.is_due());
     }
 }

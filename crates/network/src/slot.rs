@@ -207,13 +207,13 @@ impl Slot {
 
     /// Charges the receiver for the pieces that its frames were put into since the last time.
     #[inline]
-    pub(crate) fn charge_pieces(&mut self) {
+    pub(crate) fn charge_pieces(&mut self, now: Instant) {
         if !self.is_healthy() {
             return;
         }
         let pieces = self.on.pair.take_extra_pieces();
         if pieces > 0 {
-            self.receive_debt.charge(pieces, &self.on.counters);
+            self.receive_debt.charge(pieces, &self.on.counters, now);
         }
     }
 
