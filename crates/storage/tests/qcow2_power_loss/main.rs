@@ -30,7 +30,7 @@ use writer::Writer;
 /// Most sectors of a write.
 const MOST: u64 = guest::LONGEST / SECTOR as u64;
 /// Events of a recording after which the power is cut, about.
-const MOST_CUTS: usize = 1000;
+const MOST_CUTS: usize = 300;
 /// The stamps of sectors that had data at first are so much, and the number of the sector.
 const FIRST: u64 = 1 << 40;
 
