@@ -22,7 +22,7 @@ const MIGRATIONS: usize = 4;
 
 /// How often a page is forgotten, at most. A page that the guest wrote, too, is copied all the same;
 /// most attempts forget one that it did not write.
-const ATTEMPTS: usize = 40;
+const ATTEMPTS: usize = 200;
 
 #[test]
 #[ignore = "boots guests"]
