@@ -29,8 +29,8 @@ const HEADER: usize = 12;
 /// More than any message has.
 const MOST: usize = 4096;
 const PAGE: u64 = 4096;
-/// How long marks wait before QEMU sees them, in nanoseconds.
-const HELD: i64 = 100_000_000;
+/// How long marks wait before QEMU sees them, in nanoseconds: meanwhile several packets come.
+const HELD: i64 = 400_000_000;
 
 /// The process between QEMU and the daemon.
 pub struct Forgetful {

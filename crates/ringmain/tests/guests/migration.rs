@@ -20,8 +20,8 @@ use super::traffic::{LIMIT, eventually, listens};
 /// How often the guest goes to the other host under the stream.
 const MIGRATIONS: usize = 4;
 
-/// How often a page is forgotten, at most. A page that the guest wrote, too, is copied all the same;
-/// most attempts forget one that it did not write.
+/// How often a page is forgotten, at most. A page is copied all the same if the guest wrote it, too,
+/// or if QEMU gets to it only after the last write: on a busy machine nearly all pages.
 const ATTEMPTS: usize = 200;
 
 #[test]
@@ -77,12 +77,13 @@ fn a_page_that_the_log_forgets_does_not_arrive() {
 
 /// A trickle of noise to the guest, which discards it. A guest's kernel clears memory for receive
 /// buffers, which marks it, too; here the buffers then wait for seconds until the daemon writes to
-/// them, and QEMU has copied them in between.
+/// them, and QEMU has copied them in between. The guest also writes to the first page of a packet
+/// when it receives that, so packets are longer than a page.
 fn trickle(hosts: &Hosts, guest: &Guest) -> ChildProcess {
     guest.spawn("nc -ll -p 5000 -e sh -c 'cat >/dev/null'").unwrap();
     listens(guest, "netstat -ltn", 5000);
     let script = format!(
-        "while head -c 1000 /dev/urandom; do sleep 0.01; done | busybox nc {GUEST} 5000 >/dev/null"
+        "while head -c 8000 /dev/urandom; do sleep 0.05; done | busybox nc {GUEST} 5000 >/dev/null"
     );
     let mut command = hosts.network().command("sh");
     command.args(["-c", &script]).stdin(Stdio::null());
