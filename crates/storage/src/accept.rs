@@ -40,7 +40,7 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
     let (disk, count) = (&slot.on.disk, &slot.on.counters);
     let stable = disk.is_write_through();
     let (readable, writable) = (request.chain.readable_len(), request.chain.writable_len());
-    request.stable = false;
+    request.work.stable = false;
     let (kind, operation, offset, left) = match command {
         Command::Read(at) => {
             count.reads.add(1);
@@ -53,8 +53,8 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
             count.write_bytes.add(readable);
             note_way(slot, at, request.chain.readable());
             // The tables have to be stable, too.
-            request.stable = stable && disk.image().format() != Format::Raw;
-            let operation = Operation::Write { stable: stable && !request.stable };
+            request.work.stable = stable && disk.image().format() != Format::Raw;
+            let operation = Operation::Write { stable: stable && !request.work.stable };
             (RequestType::Write, operation, at, readable)
         }
         Command::Flush => {
@@ -70,12 +70,12 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
         }
         Command::Discard(at, len) => {
             count.discards.add(1);
-            request.stable = stable;
+            request.work.stable = stable;
             (RequestType::Discard, Operation::PunchHole, at, len)
         }
         Command::WriteZeroes(at, len, unmap) => {
             count.zeroes.add(1);
-            request.stable = stable;
+            request.work.stable = stable;
             let unmap = unmap && disk.image().discards();
             let operation = if unmap { Operation::PunchHole } else { Operation::ZeroRange };
             (RequestType::WriteZeroes, operation, at, len)
@@ -85,9 +85,9 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
     if is_range && left == 0 {
         return Next::Done(0);
     }
-    request.zeroes = kind == RequestType::WriteZeroes;
+    request.work.zeroes = kind == RequestType::WriteZeroes;
     request.accepted = Some((kind, now));
-    (request.operation, request.offset, request.left) = (operation, offset, left);
+    (request.work.operation, request.work.offset, request.work.left) = (operation, offset, left);
     request.image = Some(disk.image().clone());
     Next::Submit
 }

@@ -86,9 +86,9 @@ impl Limits {
 
 /// Bytes of a request that count.
 pub(crate) fn bytes(request: &Request) -> u64 {
-    match request.operation {
-        Operation::Read | Operation::Write { .. } => request.left,
-        _ if request.zeroes => request.left,
+    match request.work.operation {
+        Operation::Read | Operation::Write { .. } => request.work.left,
+        _ if request.work.zeroes => request.work.left,
         _ => 0,
     }
 }

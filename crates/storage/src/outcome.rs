@@ -6,29 +6,29 @@ use crate::request::{Operation, Request};
 
 /// So many bytes were moved by the step. Whether the request is done.
 pub(crate) fn advance(request: &mut Request, moved: u32) -> Result<bool, i32> {
-    let done = match request.operation {
+    let done = match request.work.operation {
         Operation::Sync => return Ok(true),
         Operation::PunchHole | Operation::ZeroRange => true,
         // Not even a byte, and no error: the file ends before.
         _ if moved == 0 => return Err(libc::ENODATA),
         _ => request.moved(moved.into()),
     };
-    if !done || !std::mem::take(&mut request.stable) {
+    if !done || !std::mem::take(&mut request.work.stable) {
         return Ok(done);
     }
-    request.operation = Operation::Sync;
+    request.work.operation = Operation::Sync;
     Ok(false)
 }
 
 /// Whether a step that failed has a substitute, which is then the next one.
 pub(crate) fn retries(request: &mut Request, errno: i32) -> bool {
-    match (request.operation, errno) {
+    match (request.work.operation, errno) {
         (_, libc::EINTR | libc::EAGAIN) => true,
         // Zeros that the file system cannot make are written.
         (Operation::ZeroRange | Operation::PunchHole, libc::EOPNOTSUPP | libc::ENOSYS)
-            if request.zeroes =>
+            if request.work.zeroes =>
         {
-            request.operation = Operation::WriteZeros;
+            request.work.operation = Operation::WriteZeros;
             true
         }
         _ => false,

@@ -166,7 +166,7 @@ impl BlockPipeline {
                 let image = slot.on.disk.image();
                 let direct = image.alignment().is_some() && !image.is_in_memory();
                 let direct = direct && !slot.on.queue.copies_data();
-                let bytes = if direct { request.left / DIRECT } else { request.left };
+                let bytes = if direct { request.work.left / DIRECT } else { request.work.left };
                 slot.in_flight += 1;
                 self.in_flight += 1;
                 request.pages = request.chain.pages();
@@ -196,7 +196,7 @@ impl BlockPipeline {
         let image = request.image.clone();
         if let Some(qcow2) = image.as_ref().and_then(|image| image.qcow2()) {
             let inbox = Arc::clone(&self.inbox);
-            request.inbox = Some(inbox);
+            request.qcow2.inbox = Some(inbox);
             qcow2.ask(request);
         }
     }
@@ -249,7 +249,7 @@ impl BlockPipeline {
         for mut returned in self.returned.drain(..) {
             let request = returned.request();
             if let Some(slot) = self.slots.get_mut(request.slot) {
-                slot.charge_thread(std::mem::take(&mut request.thread_ns));
+                slot.charge_thread(std::mem::take(&mut request.qcow2.thread_ns));
             }
             match returned {
                 Returned::Placed(request) => self.engine.submit(request),
@@ -261,7 +261,7 @@ impl BlockPipeline {
 
     /// A step is done: goes on with the next one, or answers the request.
     pub(crate) fn finish(&mut self, (mut request, result): Finished) {
-        (request.entered, request.place) = (None, None);
+        (request.qcow2.entered, request.qcow2.place) = (None, None);
         let error = match result.and_then(|moved| advance(&mut request, moved)) {
             Ok(false) => return self.submit(request),
             Ok(true) => None,

@@ -34,21 +34,10 @@ pub struct Request {
     pub(crate) token: u16,
     /// The slot of its queue.
     pub(crate) slot: usize,
-    /// The next operation, and its place: the first byte, and how many are left.
-    pub(crate) operation: Operation,
-    pub(crate) offset: u64,
-    pub(crate) left: u64,
-    /// A discard or zeros: the range has to be stable before the request is completed.
-    pub(crate) stable: bool,
-    /// The range has to read as zeros then.
-    pub(crate) zeroes: bool,
-    /// Where the bytes of the next step are, in a qcow2 image, and the step's mark there.
-    pub(crate) place: Option<Place>,
-    pub(crate) entered: Option<Entered>,
-    /// Where the thread of a qcow2 image puts the request, while the thread has it.
-    pub(crate) inbox: Option<Arc<dyn ReturnQueue>>,
-    /// Processor time of that thread that the request's queue has not paid for, in nanoseconds.
-    pub(crate) thread_ns: u64,
+    /// What is still to be done with the image.
+    pub(crate) work: Work,
+    /// What a qcow2 image adds to that.
+    pub(crate) qcow2: Qcow2Step,
     /// Room for data in the driver's buffers, as the request came.
     pub(crate) room: u32,
     /// The type of the request, and the start of the pass that fetched it, once it was accepted.
@@ -57,6 +46,31 @@ pub struct Request {
     pub(crate) pages: u64,
     /// The one piece of a step that is a part of a larger piece.
     part: Part,
+}
+
+/// What is still to be done with the image of a request.
+#[derive(Debug, Default)]
+pub(crate) struct Work {
+    /// The next operation, and its place: the first byte, and how many are left.
+    pub operation: Operation,
+    pub offset: u64,
+    pub left: u64,
+    /// A discard or zeros: the range has to be stable before the request is completed.
+    pub stable: bool,
+    /// The range has to read as zeros then.
+    pub zeroes: bool,
+}
+
+/// The next step in a qcow2 image.
+#[derive(Debug, Default)]
+pub(crate) struct Qcow2Step {
+    /// Where the bytes of the step are in the image's file, and the step's mark there.
+    pub place: Option<Place>,
+    pub entered: Option<Entered>,
+    /// Where the thread of the image puts the request, while the thread has it.
+    pub inbox: Option<Arc<dyn ReturnQueue>>,
+    /// Processor time of that thread that the request's queue has not paid for, in nanoseconds.
+    pub thread_ns: u64,
 }
 
 /// A request, and what became of its step: bytes that were moved, or an error of the system.
@@ -117,16 +131,17 @@ impl Request {
     /// Forgets the buffers and the image.
     pub(crate) fn clear(&mut self) {
         self.chain.clear();
-        (self.inbox, self.accepted) = (None, None);
-        (self.entered, self.place) = (None, None);
+        (self.qcow2.inbox, self.accepted) = (None, None);
+        (self.qcow2.entered, self.qcow2.place) = (None, None);
         self.image = None;
         self.part = Part::default();
     }
 
     /// The next step for the kernel. `None`: the request has no image.
     pub fn step(&mut self) -> Option<Step<'_>> {
-        let Request { chain, image, operation, offset, left, part, place, .. } = self;
-        let (image, offset, len) = (image.as_deref()?, *offset, *left);
+        let Request { chain, image, work, qcow2: Qcow2Step { place, .. }, part, .. } = self;
+        let (image, operation, offset) = (image.as_deref()?, work.operation, work.offset);
+        let len = work.left;
         let most = place.map_or(STEP, |place| place.len.min(STEP as u64) as usize);
         let pieces = match operation {
             Operation::Read => limited(chain.writable(), most, &mut part.0),
@@ -145,13 +160,13 @@ impl Request {
             (_, Some(_), None) => return None,
             (pieces, None, _) => (image.file(offset, pieces).0, offset),
         };
-        Some(Step { file, operation: *operation, pieces, offset, len })
+        Some(Step { file, operation, pieces, offset, len })
     }
 
     /// Carries out the next step on this thread, if it is one that only copies in memory. The
     /// kernel would give it to another thread, since it cannot tell whether it would have to wait.
     pub(crate) fn copy_here(&mut self) -> Option<Result<u32, i32>> {
-        let moves = match self.operation {
+        let moves = match self.work.operation {
             // Giving up as much memory as a guest likes takes long.
             Operation::PunchHole | Operation::ZeroRange => false,
             Operation::Read | Operation::Write { .. } | Operation::WriteZeros => true,
@@ -170,47 +185,47 @@ impl Request {
     pub(crate) fn find_place(&mut self) -> bool {
         let Some(image) = self.image.clone() else { return true };
         let Some(qcow2) = image.qcow2() else { return true };
-        match self.operation {
+        match self.work.operation {
             Operation::Sync => true,
-            Operation::Read => self.set_place(qcow2.place(self.offset, self.left, false)),
+            Operation::Read => self.set_place(qcow2.place(self.work.offset, self.work.left, false)),
             Operation::Write { .. } | Operation::WriteZeros => {
-                self.set_place(qcow2.place(self.offset, self.left, true))
+                self.set_place(qcow2.place(self.work.offset, self.work.left, true))
             }
             Operation::PunchHole | Operation::ZeroRange => false,
         }
     }
 
     fn set_place(&mut self, found: Option<(Place, Entered)>) -> bool {
-        (self.place, self.entered) = found.unzip();
-        self.place.is_some()
+        (self.qcow2.place, self.qcow2.entered) = found.unzip();
+        self.qcow2.place.is_some()
     }
 
     /// The thread of the image has done something with the request.
     fn give_back(mut self: Box<Self>, returned: impl FnOnce(Box<Request>) -> Returned) {
-        if let Some(inbox) = self.inbox.take() {
+        if let Some(inbox) = self.qcow2.inbox.take() {
             inbox.put(returned(self));
         }
     }
 
     /// So many bytes have been moved. True when none is left.
     pub(crate) fn moved(&mut self, bytes: u64) -> bool {
-        match self.operation {
+        match self.work.operation {
             Operation::Read | Operation::Write { .. } => self.chain.advance(bytes),
             _ => {}
         }
-        self.offset += bytes;
-        self.left = self.left.saturating_sub(bytes);
-        self.left == 0
+        self.work.offset += bytes;
+        self.work.left = self.work.left.saturating_sub(bytes);
+        self.work.left == 0
     }
 }
 
 impl Job for Request {
     fn operation(&self) -> Operation {
-        self.operation
+        self.work.operation
     }
 
     fn range(&self) -> (u64, u64) {
-        (self.offset, self.left)
+        (self.work.offset, self.work.left)
     }
 
     fn fill(&self, bytes: &[u8]) -> u32 {
@@ -218,11 +233,11 @@ impl Job for Request {
     }
 
     fn charge(&mut self, nanoseconds: u64) {
-        self.thread_ns = self.thread_ns.saturating_add(nanoseconds);
+        self.qcow2.thread_ns = self.qcow2.thread_ns.saturating_add(nanoseconds);
     }
 
     fn placed(mut self: Box<Self>, place: Place, entered: Entered) {
-        (self.place, self.entered) = (Some(place), Some(entered));
+        (self.qcow2.place, self.qcow2.entered) = (Some(place), Some(entered));
         self.give_back(Returned::Placed);
     }
 

@@ -258,7 +258,7 @@ mod tests {
             image.lock_now().unwrap();
             // A thread of the kernel carries out every request of this kind.
             let mut request = Box::<Request>::default();
-            (request.image, request.operation) = (Some(image), Operation::Sync);
+            (request.image, request.work.operation) = (Some(image), Operation::Sync);
             engine.submit(request);
             engine.flush();
             let mut finished = Vec::new();
