@@ -60,6 +60,30 @@ struct InFlight {
     capacity: u32,
 }
 
+/// Free buffer ids, in a queue: `ids[first..]`, `len` of them, wrapping.
+struct FreeIds {
+    ids: Box<[u16]>,
+    first: usize,
+    len: usize,
+}
+
+impl FreeIds {
+    #[inline]
+    fn take(&mut self) -> Option<u16> {
+        let id = *self.ids.get(self.first)?;
+        self.len = self.len.checked_sub(1)?;
+        self.first = if self.first + 1 == self.ids.len() { 0 } else { self.first + 1 };
+        Some(id)
+    }
+
+    #[inline]
+    fn give_back(&mut self, id: u16) {
+        let (at, size) = (self.first + self.len, self.ids.len());
+        self.ids[if at < size { at } else { at - size }] = id;
+        self.len += 1;
+    }
+}
+
 /// The driver half of a packed virtqueue.
 pub struct PackedDriver {
     desc: Window,
@@ -68,10 +92,7 @@ pub struct PackedDriver {
     tables: Option<(Window, Tables)>,
     size: usize,
     event_idx: bool,
-    /// Free buffer ids, used as a queue: `ids[first_id..]`, `free_ids` of them, wrapping.
-    ids: Box<[u16]>,
-    first_id: usize,
-    free_ids: usize,
+    ids: FreeIds,
     in_flight: Box<[InFlight]>,
     /// Free slots.
     free: usize,
@@ -84,21 +105,6 @@ pub struct PackedDriver {
 }
 
 impl PackedDriver {
-    #[inline]
-    fn take_id(&mut self) -> Option<u16> {
-        let id = *self.ids.get(self.first_id)?;
-        self.free_ids = self.free_ids.checked_sub(1)?;
-        self.first_id = if self.first_id + 1 == self.size { 0 } else { self.first_id + 1 };
-        Some(id)
-    }
-
-    #[inline]
-    fn give_id(&mut self, id: u16) {
-        let at = self.first_id + self.free_ids;
-        self.ids[if at < self.size { at } else { at - self.size }] = id;
-        self.free_ids += 1;
-    }
-
     /// Writes the descriptor at `next`, without its flags if it is the first one of a burst.
     #[inline]
     fn write_slot(&mut self, piece: Piece, id: u16, flags: u16) {
@@ -174,9 +180,7 @@ impl DriverRing for PackedDriver {
             tables,
             size: usize::from(size),
             event_idx: config.event_idx,
-            ids: (0..size).collect(),
-            first_id: 0,
-            free_ids: usize::from(size),
+            ids: FreeIds { ids: (0..size).collect(), first: 0, len: usize::from(size) },
             in_flight: vec![InFlight::default(); usize::from(size)].into(),
             free: usize::from(size),
             next: from,
@@ -191,7 +195,7 @@ impl DriverRing for PackedDriver {
     #[inline]
     fn add(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
         let table = self.wants_table(pieces)?;
-        let id = self.take_id()?;
+        let id = self.ids.take()?;
         if table {
             let whole = self.write_table(pieces, direction, id)?;
             self.write_slot(whole, id, DESC_INDIRECT);
@@ -215,7 +219,7 @@ impl DriverRing for PackedDriver {
             Some(tables) => count <= usize::from(tables.entries) && self.free > 0,
             None => count > 0 && count <= self.free,
         };
-        let id = fits.then(|| self.take_id()).flatten()?;
+        let id = fits.then(|| self.ids.take()).flatten()?;
         match (&self.tables, table) {
             (Some((part, _)), Some(tables)) => {
                 let offset = u64::from(id) * u64::from(tables.entries) * DESC_SIZE;
@@ -270,7 +274,7 @@ impl DriverRing for PackedDriver {
             let slots = usize::from(chain.count);
             self.used.advance(slots, self.size);
             self.free += slots;
-            self.give_id(id);
+            self.ids.give_back(id);
             used[count] = Used { id, len: written(len, chain.capacity)? };
             count += 1;
         }

@@ -1,8 +1,8 @@
 //! The driver half of a split virtqueue (virtio 1.2, 2.7).
 //!
 //! Free descriptors form a queue, so that a device that works in order sees them, and their
-//! buffers, in address order. Its links are private (`next`); the shared table is written and never
-//! read.
+//! buffers, in address order. The links of the queue are private; the shared table is written and
+//! never read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -31,6 +31,50 @@ struct InFlight {
     capacity: u32,
 }
 
+/// The free descriptors.
+struct FreeQueue {
+    /// The descriptor behind each one: in the queue, or in a chain in flight.
+    next: Box<[u16]>,
+    head: usize,
+    tail: usize,
+    len: usize,
+}
+
+impl FreeQueue {
+    /// All descriptors of a table.
+    fn new(size: u16) -> Self {
+        let next = (0..size).map(|i| (i + 1) & (size - 1)).collect();
+        FreeQueue { next, head: 0, tail: usize::from(size - 1), len: usize::from(size) }
+    }
+
+    /// Takes the descriptor at the head.
+    #[inline]
+    fn take(&mut self) -> Option<usize> {
+        let head = self.head;
+        self.len = self.len.checked_sub(1)?;
+        self.head = usize::from(self.next[head]);
+        Some(head)
+    }
+
+    /// Takes `count` descriptors, behind which `head` is the next.
+    fn advance(&mut self, count: usize, head: usize) {
+        self.head = head;
+        self.len -= count;
+    }
+
+    /// Puts a chain of `count` descriptors behind the tail.
+    #[inline]
+    fn give_back(&mut self, head: u16, last: u16, count: u16) {
+        if self.len == 0 {
+            self.head = usize::from(head);
+        } else {
+            self.next[self.tail] = head;
+        }
+        self.tail = usize::from(last);
+        self.len += usize::from(count);
+    }
+}
+
 /// The driver half of a split virtqueue.
 ///
 /// Counters are machine words although 16 bits would hold them. Compilers read a 16-bit field with
@@ -44,13 +88,9 @@ pub struct SplitDriver {
     tables: Option<(Window, Tables)>,
     size: usize,
     event_idx: bool,
-    /// Private links: of a chain in flight, and of the free queue.
-    next: Box<[u16]>,
+    free: FreeQueue,
     in_flight: Box<[InFlight]>,
     in_flight_count: usize,
-    free_head: usize,
-    free_tail: usize,
-    free: usize,
     /// Next avail entry to write, and how far the device has been told; the ring holds their low
     /// 16 bits.
     avail_idx: usize,
@@ -78,10 +118,10 @@ impl SplitDriver {
     /// Writes the chain into table number `head` and one descriptor that refers to it.
     fn add_indirect(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
         let (part, tables) = self.tables.as_ref()?;
-        if pieces.len() > usize::from(tables.entries) || self.free == 0 {
+        if pieces.len() > usize::from(tables.entries) || self.free.len == 0 {
             return None;
         }
-        let head = self.free_head;
+        let head = self.free.head;
         let offset = head as u64 * u64::from(tables.entries) * DESC_SIZE;
         for (i, piece) in pieces.iter().enumerate() {
             let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
@@ -90,36 +130,32 @@ impl SplitDriver {
         }
         let table = Piece { addr: tables.addr + offset, len: pieces.len() as u32 * 16 };
         write_desc(&self.desc, head * 16, table, DESC_INDIRECT, 0);
-        self.free_head = usize::from(self.next[head]);
-        self.free -= 1;
+        self.free.take()?;
         self.set_in_flight(head, 1, head, capacity(pieces, direction));
         Some(head as u16)
     }
 
     #[inline]
     fn add_one(&mut self, piece: Piece, direction: Direction) -> Option<u16> {
-        let head = self.free_head;
-        self.free = self.free.checked_sub(1)?;
+        let head = self.free.take()?;
         write_desc(&self.desc, head * 16, piece, direction_flag(direction), 0);
-        self.free_head = usize::from(self.next[head]);
         self.set_in_flight(head, 1, head, capacity(&[piece], direction));
         Some(head as u16)
     }
 
     fn add_direct(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
-        if pieces.is_empty() || pieces.len() > self.free {
+        if pieces.is_empty() || pieces.len() > self.free.len {
             return None;
         }
-        let head = self.free_head;
+        let head = self.free.head;
         let (mut at, mut last) = (head, head);
         for (i, piece) in pieces.iter().enumerate() {
-            let next = self.next[at];
+            let next = self.free.next[at];
             let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
             write_desc(&self.desc, at * 16, *piece, direction_flag(direction) | more, next);
             (last, at) = (at, usize::from(next));
         }
-        self.free_head = at;
-        self.free -= pieces.len();
+        self.free.advance(pieces.len(), at);
         self.set_in_flight(head, pieces.len() as u16, last, capacity(pieces, direction));
         Some(head as u16)
     }
@@ -137,13 +173,7 @@ impl SplitDriver {
             Some(chain) if chain.count > 0 => std::mem::take(chain),
             _ => return Err(BadUsed::Id(id)),
         };
-        if self.free == 0 {
-            self.free_head = id as usize;
-        } else {
-            self.next[self.free_tail] = id as u16;
-        }
-        self.free_tail = usize::from(chain.last);
-        self.free += usize::from(chain.count);
+        self.free.give_back(id as u16, chain.last, chain.count);
         self.in_flight_count -= 1;
         Ok(Used { id: id as u16, len: written(len, chain.capacity)? })
     }
@@ -174,12 +204,9 @@ impl DriverRing for SplitDriver {
             tables,
             size: usize::from(size),
             event_idx: config.event_idx,
-            next: (0..size).map(|i| (i + 1) & (size - 1)).collect(),
+            free: FreeQueue::new(size),
             in_flight: vec![InFlight::default(); usize::from(size)].into(),
             in_flight_count: 0,
-            free_head: 0,
-            free_tail: usize::from(size - 1),
-            free: usize::from(size),
             avail_idx: from,
             told_idx: from,
             used_idx: from,
@@ -215,10 +242,10 @@ impl DriverRing for SplitDriver {
             Some(tables) => (1, usize::from(tables.entries)),
             None => (count, self.size),
         };
-        if count == 0 || count > longest || slots > self.free {
+        if count == 0 || count > longest || slots > self.free.len {
             return None;
         }
-        let head = self.free_head;
+        let head = self.free.head;
         let (mut at, mut last) = (head, head);
         for (i, (piece, way)) in request_pieces(readable, writable).enumerate() {
             let flags = way | if i + 1 < count { DESC_NEXT } else { 0 };
@@ -228,8 +255,8 @@ impl DriverRing for SplitDriver {
                     write_desc(part, (first + i) * 16, piece, flags, i as u16 + 1);
                 }
                 _ => {
-                    write_desc(&self.desc, at * 16, piece, flags, self.next[at]);
-                    (last, at) = (at, usize::from(self.next[at]));
+                    write_desc(&self.desc, at * 16, piece, flags, self.free.next[at]);
+                    (last, at) = (at, usize::from(self.free.next[at]));
                 }
             }
         }
@@ -237,10 +264,9 @@ impl DriverRing for SplitDriver {
             let offset = head as u64 * u64::from(tables.entries) * DESC_SIZE;
             let whole = Piece { addr: tables.addr + offset, len: count as u32 * 16 };
             write_desc(&self.desc, head * 16, whole, DESC_INDIRECT, 0);
-            at = usize::from(self.next[head]);
+            at = usize::from(self.free.next[head]);
         }
-        self.free_head = at;
-        self.free -= slots;
+        self.free.advance(slots, at);
         self.set_in_flight(head, slots as u16, last, capacity(writable, Direction::In));
         self.avail.u16(4 + 2 * self.slot(self.avail_idx)).store(head as u16, Relaxed);
         self.avail_idx = self.avail_idx.wrapping_add(1);
@@ -288,7 +314,7 @@ impl DriverRing for SplitDriver {
     }
 
     fn room(&self, pieces: usize) -> usize {
-        room(self.free, self.tables.is_some(), pieces)
+        room(self.free.len, self.tables.is_some(), pieces)
     }
 
     fn arm(&mut self) -> bool {

@@ -20,6 +20,61 @@ use crate::request_ring::RequestRing;
 use crate::violation::Violation;
 use crate::walk::Table;
 
+/// The requests in flight, and the record of them for a back-end that comes after this one.
+#[derive(Debug)]
+struct InFlight {
+    /// Whether each descriptor is the head of a request in flight.
+    heads: Box<[bool]>,
+    count: usize,
+    /// Heads of requests that a back-end before this one had in flight, to be taken first.
+    again: VecDeque<u16>,
+    record: Option<RingRecord>,
+    /// Number of the next request, for the record.
+    counter: u64,
+}
+
+impl InFlight {
+    fn new(size: usize, record: Option<RingRecord>) -> Self {
+        let heads = vec![false; size].into();
+        InFlight { heads, count: 0, again: VecDeque::new(), record, counter: 1 }
+    }
+
+    /// Checks that a request may begin at `head`.
+    fn check(&self, head: u16) -> Result<(), Violation> {
+        match self.heads.get(usize::from(head)) {
+            None => {
+                let table = self.heads.len() as u32;
+                Err(Violation::DescriptorIndex { index: head, table })
+            }
+            Some(true) => Err(Violation::HeadInFlight(head)),
+            Some(false) => Ok(()),
+        }
+    }
+
+    /// Records a request that no back-end has had.
+    fn record(&mut self, head: u16) {
+        if let Some(record) = &self.record {
+            record.begin_head(head, self.counter);
+            self.counter = self.counter.wrapping_add(1);
+        }
+    }
+
+    fn begin(&mut self, head: u16) {
+        self.heads[usize::from(head)] = true;
+        self.count += 1;
+    }
+
+    /// False: no request in flight begins there.
+    fn end(&mut self, head: u16) -> bool {
+        let Some(taken) = self.heads.get_mut(usize::from(head)).filter(|taken| **taken) else {
+            return false;
+        };
+        *taken = false;
+        self.count -= 1;
+        true
+    }
+}
+
 /// The device side of a split virtqueue of requests.
 #[derive(Debug)]
 pub struct SplitRequests {
@@ -33,16 +88,9 @@ pub struct SplitRequests {
     /// Next element of the used ring to write, and the used index as the driver sees it.
     used: u16,
     published: u16,
-    /// Whether each descriptor is the head of a request in flight.
-    taken: Box<[bool]>,
-    in_flight: usize,
-    /// Heads of requests that a back-end before this one had in flight, to be taken first.
-    again: VecDeque<u16>,
+    in_flight: InFlight,
     /// Heads of the requests that were completed since the last publication.
     completed: Vec<u16>,
-    record: Option<RingRecord>,
-    /// Number of the next request, for the record.
-    counter: u64,
     /// An interrupt decision was made before: only then does the used event say what the driver has
     /// seen.
     notified: bool,
@@ -76,12 +124,8 @@ impl RequestRing for SplitRequests {
             seen: told,
             used: told,
             published: told,
-            taken: vec![false; size].into(),
-            in_flight: 0,
-            again: VecDeque::new(),
+            in_flight: InFlight::new(size, record),
             completed: Vec::with_capacity(size),
-            record,
-            counter: 1,
             notified: false,
             used_log: None,
         };
@@ -111,24 +155,22 @@ impl RequestRing for SplitRequests {
     fn has_next(&mut self) -> Result<bool, Violation> {
         let index = self.areas.avail_index().load(Ordering::Acquire);
         self.see(index).map_err(|violation| self.memory.root_cause(violation))?;
-        Ok(index != self.next || !self.again.is_empty())
+        Ok(index != self.next || !self.in_flight.again.is_empty())
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight
+        self.in_flight.count
     }
 
     fn complete(&mut self, token: u16, len: u32) {
-        let Some(taken) = self.taken.get_mut(usize::from(token)).filter(|taken| **taken) else {
+        if !self.in_flight.end(token) {
             return;
-        };
-        *taken = false;
-        self.in_flight -= 1;
+        }
         let slot = usize::from(self.used & (self.config.size - 1));
         self.areas.write_used(slot, token, len);
         self.used = self.used.wrapping_add(1);
         self.completed.push(token);
-        if let Some(record) = &self.record {
+        if let Some(record) = &self.in_flight.record {
             record.link_head(token);
         }
     }
@@ -151,7 +193,7 @@ impl RequestRing for SplitRequests {
         } else {
             notify::publish_with_flags(areas.used_index(), new, areas.avail_flags())
         };
-        if let Some(record) = &self.record {
+        if let Some(record) = &self.in_flight.record {
             self.completed.iter().for_each(|head| record.end_head(*head));
             record.set_used_index(new);
         }
@@ -173,7 +215,7 @@ impl RequestRing for SplitRequests {
         if self.memory.is_faulted() {
             return Err(Violation::MemoryTruncated);
         }
-        Ok(index != self.next || !self.again.is_empty())
+        Ok(index != self.next || !self.in_flight.again.is_empty())
     }
 
     fn disarm(&mut self) {
@@ -201,7 +243,7 @@ impl SplitRequests {
         if told.wrapping_sub(used) <= self.config.size {
             (self.used, self.published) = (used, used);
         }
-        let Some(record) = &self.record else {
+        let Some(record) = &self.in_flight.record else {
             return Ok(if told == used { Recovery::AsTold } else { Recovery::Unclear });
         };
         let in_flight = record.heads_in_flight(self.config.size, used);
@@ -210,9 +252,10 @@ impl SplitRequests {
         if taken > 0 && (added > self.config.size || taken > added) {
             return Err(Violation::InFlightRecord);
         }
-        self.counter = in_flight.last().map_or(1, |(counter, _)| counter.wrapping_add(1)).max(1);
-        self.again = in_flight.into_iter().map(|(_, head)| head).collect();
         record.set_used_index(used);
+        let last = in_flight.last().map_or(0, |(counter, _)| *counter);
+        self.in_flight.counter = last.wrapping_add(1).max(1);
+        self.in_flight.again = in_flight.into_iter().map(|(_, head)| head).collect();
         let next = used.wrapping_add(taken);
         (self.next, self.seen) = (next, next);
         (self.used, self.published) = (used, used);
@@ -224,11 +267,10 @@ impl SplitRequests {
 
     fn take_next(&mut self, chain: &mut IoChain) -> Result<Option<u16>, Violation> {
         chain.begin(&self.memory);
-        if let Some(&head) = self.again.front() {
+        if let Some(&head) = self.in_flight.again.front() {
             self.fill(head, chain)?;
-            self.again.pop_front();
-            self.taken[usize::from(head)] = true;
-            self.in_flight += 1;
+            self.in_flight.again.pop_front();
+            self.in_flight.begin(head);
             return Ok(Some(head));
         }
         if self.next == self.seen {
@@ -238,19 +280,10 @@ impl SplitRequests {
             }
         }
         let head = self.areas.head(usize::from(self.next & (self.config.size - 1)));
-        let size = self.config.size;
-        match self.taken.get(usize::from(head)) {
-            None => return Err(Violation::DescriptorIndex { index: head, table: size.into() }),
-            Some(true) => return Err(Violation::HeadInFlight(head)),
-            Some(false) => {}
-        }
+        self.in_flight.check(head)?;
         self.fill(head, chain)?;
-        if let Some(record) = &self.record {
-            record.begin_head(head, self.counter);
-            self.counter = self.counter.wrapping_add(1);
-        }
-        self.taken[usize::from(head)] = true;
-        self.in_flight += 1;
+        self.in_flight.record(head);
+        self.in_flight.begin(head);
         self.next = self.next.wrapping_add(1);
         Ok(Some(head))
     }
