@@ -21,7 +21,7 @@ const SLICE: f64 = 1.5e6;
 /// Longest time for which a worker polls before it sleeps.
 const SPIN: f64 = 50e3;
 /// Reads to simulate, for each guest or worker.
-const READS: u64 = 600;
+const READS: u64 = if cfg!(test) { 60 } else { 600 };
 /// Cache lines that change hands for a frame that goes to another worker, on either side.
 const HANDOFF_LINES: f64 = 4.0;
 

@@ -25,7 +25,7 @@ const SOME: usize = 8;
 /// TCP streams of each pair.
 const STREAMS: usize = 8;
 /// Frames to simulate, for each worker and for each pair.
-const FRAMES: u64 = 600;
+const FRAMES: u64 = if cfg!(test) { 60 } else { 600 };
 
 /// A plot.
 struct Curve {
