@@ -157,7 +157,7 @@ fn measure(
     let stage = progress.stage(format!("{rings:?} rings"));
     let hosts = Hosts::start(binary, machine)?;
     let mut guest = hosts.boot(hosts.socket(0))?;
-    let echo = Echo::start(hosts.network(), &guest, args.pause)?;
+    let echo = Echo::start(hosts.network(), &guest, Duration::from_secs_f64(args.pause))?;
     let paced = Paced::start(hosts.network(), &guest)?;
     let mut series = Series { rings, runs: Vec::new(), stream_right: false, datagrams_wrong: 0 };
     for number in 1..=args.runs {

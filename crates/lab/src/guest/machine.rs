@@ -3,6 +3,7 @@
 use super::agent::Agent;
 use super::device::{DiskLink, Nic, quoted};
 use super::emulator::Emulator;
+use super::migration::Pace;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
 use super::{Accel, ChildProcess, Firmware, GuestError, Image, Job, Namespace, Shell, tsc};
@@ -67,6 +68,7 @@ pub struct Guest {
     agent: Arc<Agent>,
     qmp: Mutex<Qmp>,
     process: Mutex<ChildProcess>,
+    pub(super) pace: Pace,
 }
 
 impl Guest {
@@ -93,6 +95,7 @@ impl Guest {
                 .map_err(failed)?,
             qmp: Mutex::new(Qmp::new(channels.qmp).map_err(failed)?),
             process: Mutex::new(process),
+            pace: spec.emulator.pace(accel),
         })
     }
 

@@ -7,12 +7,25 @@ use serde_json::{Value, json};
 
 use super::{Deadline, Guest, GuestError, Shell};
 
-/// Bytes a second, beyond what this machine copies: the guest writes memory all the time.
-const BANDWIDTH: u64 = 1 << 33;
-/// The longest time that QEMU may stop the guest for, in milliseconds.
-const DOWNTIME: u64 = 5000;
 /// How often a wait looks.
 const STEP: Duration = Duration::from_millis(20);
+
+/// How fast QEMU copies a guest's memory, and when it stops the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// Bytes a second, at most, while the guest runs.
+    bandwidth: u64,
+    /// QEMU stops the guest once it can copy the rest in this time, in milliseconds.
+    downtime: u64,
+}
+
+impl Pace {
+    /// QEMU copies all memory while the guest runs, and then, several times, what was written
+    /// meanwhile. What arrives depends on the logs of written pages.
+    pub(super) const GRADUAL: Pace = Pace { bandwidth: 128 << 20, downtime: 50 };
+    /// QEMU stops the guest soon after the start, and copies most of the memory afterwards.
+    pub(super) const STOPPED: Pace = Pace { bandwidth: 1 << 33, downtime: 5000 };
+}
 
 /// What QEMU says of a migration that is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +53,9 @@ impl Guest {
     ) -> Result<Migrated, GuestError> {
         // A QEMU answers once it listens.
         target.monitor("query-status", json!({}))?;
-        let fast = json!({ "max-bandwidth": BANDWIDTH, "downtime-limit": DOWNTIME });
-        self.monitor("migrate-set-parameters", fast)?;
+        let Pace { bandwidth, downtime } = self.pace;
+        let pace = json!({ "max-bandwidth": bandwidth, "downtime-limit": downtime });
+        self.monitor("migrate-set-parameters", pace)?;
         let uri = json!({ "uri": format!("unix:{}", incoming.display()) });
         self.monitor("migrate", uri)?;
         let mut deadline = Deadline::new(limit);

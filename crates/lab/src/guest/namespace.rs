@@ -2,8 +2,13 @@
 
 use super::{ChildProcess, GuestError};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// A network namespace. It has no name and no file: a sleeping process holds it, and it goes, with
 /// all interfaces in it, when that process does.
@@ -48,6 +53,22 @@ impl Namespace {
         let mut command = ChildProcess::command("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.holder.id())).arg("--").arg(program);
         command
+    }
+
+    /// Opens a socket inside, which serves this process from then on. Only the thread that opens it
+    /// moves there, and ends.
+    ///
+    /// # Errors
+    /// When the namespace is gone, or `open` fails.
+    pub fn open<T: Send>(&self, open: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let inside = || {
+            let namespace = File::open(format!("/proc/{}/ns/net", self.id()))?;
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            open()
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(inside).join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+        })
     }
 
     /// Runs `program` inside to its end, and gives what it printed.

@@ -1,15 +1,11 @@
 //! Numbered datagrams that the guest sends to the host at a steady pace, and the gaps between their
 //! arrivals.
 
-use std::fs::File;
 use std::net::UdpSocket;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::hosts::{HOST, HostsError};
 use crate::guest::{Guest, GuestError, Namespace, Shell};
@@ -66,7 +62,7 @@ impl Paced {
     /// When there is no socket, or the guest refuses.
     pub fn start(network: &Namespace, guest: &Guest) -> Result<Paced, HostsError> {
         let failed = |source| GuestError::Channel { what: "cannot receive datagrams", source };
-        let socket = listen(network).map_err(failed)?;
+        let socket = network.open(|| UdpSocket::bind((HOST, PORT))).map_err(failed)?;
         socket.set_read_timeout(Some(Duration::from_millis(100))).map_err(failed)?;
         let (arrivals, stop) = (Arc::default(), Arc::new(AtomicBool::new(false)));
         let (counts, ends) = (Arc::clone(&arrivals), Arc::clone(&stop));
@@ -95,18 +91,6 @@ impl Drop for Paced {
             let _ = thread.join();
         }
     }
-}
-
-/// A socket in a network. Only the thread that makes it moves there.
-fn listen(network: &Namespace) -> std::io::Result<UdpSocket> {
-    let open = || {
-        let namespace = File::open(format!("/proc/{}/ns/net", network.id()))?;
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
-        UdpSocket::bind((HOST, PORT))
-    };
-    std::thread::scope(|scope| {
-        scope.spawn(open).join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))
-    })
 }
 
 fn receive(socket: &UdpSocket, arrivals: &Mutex<Arrivals>, stop: &AtomicBool) {

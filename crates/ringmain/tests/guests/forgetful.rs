@@ -1,5 +1,5 @@
 //! A process between QEMU and a daemon that hands on all messages, and keeps a log of written pages
-//! of its own in between, out of which it forgets one page.
+//! of its own in between. It forgets the last pages of that log.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -35,7 +35,7 @@ const HELD: i64 = 400_000_000;
 /// The process between QEMU and the daemon.
 pub struct Forgetful {
     path: PathBuf,
-    forgotten: Arc<Mutex<Option<u64>>>,
+    forgotten: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 impl Forgetful {
@@ -43,7 +43,7 @@ impl Forgetful {
     pub fn start(folder: &Path, daemon: PathBuf) -> Forgetful {
         let path = folder.join("forgetful.sock");
         let listener = UnixListener::bind(&path).unwrap();
-        let forgotten = Arc::<Mutex<Option<u64>>>::default();
+        let forgotten = Arc::<Mutex<BTreeSet<u64>>>::default();
         let shared = Arc::clone(&forgotten);
         // It ends with the connection.
         std::thread::spawn(move || {
@@ -59,9 +59,9 @@ impl Forgetful {
         self.path.clone()
     }
 
-    /// The page that was forgotten when the first ring was stopped.
-    pub fn forgotten(&self) -> Option<u64> {
-        *self.forgotten.lock().unwrap()
+    /// The pages that were forgotten when the rings were stopped.
+    pub fn forgotten(&self) -> BTreeSet<u64> {
+        self.forgotten.lock().unwrap().clone()
     }
 }
 
@@ -71,7 +71,7 @@ struct Relay {
     log: Option<Log>,
     /// The pages of used rings, which QEMU itself takes for written when it stops a ring.
     used: BTreeSet<u64>,
-    forgotten: Arc<Mutex<Option<u64>>>,
+    forgotten: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 /// The daemon's log, and QEMU's.
@@ -116,7 +116,7 @@ impl Relay {
                 let theirs = File::from(std::mem::replace(&mut fds[0], own));
                 self.show(|_| true);
                 self.log = Some(Log { marks, theirs, offset, len });
-                *self.forgotten.lock().unwrap() = None;
+                self.forgotten.lock().unwrap().clear();
             }
             // Index and flags, then the addresses of descriptors, used ring, available ring and log.
             SET_VRING_ADDR => {
@@ -131,17 +131,15 @@ impl Relay {
     /// A message of the daemon's.
     fn hand_on_answer(&mut self) -> bool {
         let Some((bytes, fds)) = message(&self.back) else { return false };
-        let mut forgotten = *self.forgotten.lock().unwrap();
         let stops = request(&bytes) == GET_VRING_BASE;
-        let used = std::mem::take(&mut self.used);
+        let mut forgotten = self.forgotten.lock().unwrap();
         self.show(|page| {
-            if stops && forgotten.is_none() && !used.contains(&page) {
-                forgotten = Some(page);
+            if stops && !self.used.contains(&page) {
+                forgotten.insert(page);
             }
-            forgotten != Some(page)
+            !forgotten.contains(&page)
         });
-        self.used = used;
-        *self.forgotten.lock().unwrap() = forgotten;
+        drop(forgotten);
         send(&self.front, &bytes, &fds)
     }
 

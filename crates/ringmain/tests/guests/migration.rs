@@ -1,16 +1,15 @@
 //! Guests that migrate between two hosts, each with a daemon of its own.
 
-use std::fs::File;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use lab::daemon::Daemon;
 use lab::guest::{ChildProcess, Guest, Namespace, Release, Shell};
 use lab::migration::{Echo, GUEST, Hosts, MAC, Machine};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::forgetful::Forgetful;
 use super::lab::machine;
@@ -20,9 +19,9 @@ use super::traffic::{LIMIT, eventually, listens};
 /// How often the guest goes to the other host under the stream.
 const MIGRATIONS: usize = 4;
 
-/// How often a page is forgotten, at most. A page is copied all the same if the guest wrote it, too,
-/// or if QEMU gets to it only after the last write: on a busy machine nearly all pages.
-const ATTEMPTS: usize = 200;
+/// How often pages are forgotten, at most. A page is copied all the same if the guest wrote it, too,
+/// or if QEMU gets to it only after the last write.
+const ATTEMPTS: usize = 40;
 
 #[test]
 #[ignore = "boots guests"]
@@ -38,24 +37,24 @@ fn a_stream_outlives_migrations_over_packed_rings() {
 }
 
 /// The memory of a guest that stopped under traffic is, page by page, what has arrived at the other
-/// host.
+/// host. The older QEMU would lose pages of its own.
 #[test]
 #[ignore = "boots guests"]
 fn all_pages_arrive_over_split_rings() {
-    all_pages_arrive(&[], Release::Backports);
+    all_pages_arrive(&[]);
 }
 
 #[test]
 #[ignore = "boots guests"]
 fn all_pages_arrive_over_packed_rings() {
-    all_pages_arrive(&["packed=on"], Release::Installed);
+    all_pages_arrive(&["packed=on"]);
 }
 
-/// The same with a log that forgets one page: that page differs.
+/// The same with a log that forgets pages: some of these differ, and no others.
 #[test]
 #[ignore = "boots guests"]
-fn a_page_that_the_log_forgets_does_not_arrive() {
-    let hosts = hosts(&[], Release::Installed);
+fn pages_that_the_log_forgets_do_not_arrive() {
+    let hosts = hosts(&[], Release::Backports);
     let between = Forgetful::start(hosts.daemon(0).dir(), hosts.socket(0));
     let guest = hosts.boot(between.socket()).unwrap();
     let _stream = trickle(&hosts, &guest);
@@ -68,11 +67,11 @@ fn a_page_that_the_log_forgets_does_not_arrive() {
         let forgotten = between.forgotten();
         drop(target);
         guest.monitor("cont", serde_json::json!({})).unwrap();
-        let pages: Vec<u64> = forgotten.into_iter().collect();
-        assert!(differences.pages().iter().all(|page| pages.contains(page)), "{differences:?}");
+        let is_forgotten = |page| forgotten.contains(page);
+        assert!(differences.pages().iter().all(is_forgotten), "{differences:?}");
         !differences.pages().is_empty()
     });
-    assert!(missing, "no page that was forgotten was missed");
+    assert!(missing, "all pages arrived");
 }
 
 /// A trickle of noise to the guest, which discards it. A guest's kernel clears memory for receive
@@ -90,10 +89,10 @@ fn trickle(hosts: &Hosts, guest: &Guest) -> ChildProcess {
     ChildProcess::start(&mut command).unwrap()
 }
 
-fn all_pages_arrive(options: &[&str], release: Release) {
-    let hosts = hosts(options, release);
+fn all_pages_arrive(options: &[&str]) {
+    let hosts = hosts(options, Release::Backports);
     let guest = hosts.boot(hosts.socket(0)).unwrap();
-    let _stream = Echo::start(hosts.network(), &guest, 0.0).unwrap();
+    let _stream = Echo::start(hosts.network(), &guest, Duration::ZERO).unwrap();
     carries_on(hosts.daemon(0));
     let (target, _) = hosts.copy(&guest, 1, true).unwrap();
     let differences = Differences::between(Sides { source: &guest, target: &target });
@@ -112,7 +111,7 @@ fn hosts(options: &[&str], release: Release) -> Hosts {
 fn a_stream_outlives_migrations(options: &[&str], release: Release) {
     let hosts = hosts(options, release);
     let mut guest = hosts.boot(hosts.socket(0)).unwrap();
-    let stream = Echo::start(hosts.network(), &guest, 0.0).unwrap();
+    let stream = Echo::start(hosts.network(), &guest, Duration::ZERO).unwrap();
     for round in 1..=MIGRATIONS {
         carries_on(hosts.daemon((round + 1) % 2));
         guest = migrate(&hosts, guest, round % 2);
@@ -141,15 +140,9 @@ fn a_stream_outlives_migrations(options: &[&str], release: Release) {
 /// A socket for all frames of reverse ARP in a network.
 fn reverse_arp(network: &Namespace) -> OwnedFd {
     const ETH_P_RARP: u16 = 0x8035;
-    let open = || {
-        let namespace = File::open(format!("/proc/{}/ns/net", network.id())).unwrap();
-        let network = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(namespace.as_fd(), network).unwrap();
-        let protocol = NonZeroU32::new(ETH_P_RARP.to_be().into()).map(Protocol::from_raw);
-        rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, protocol).unwrap()
-    };
-    // Only this thread moves.
-    std::thread::scope(|scope| scope.spawn(open).join().unwrap())
+    let protocol = NonZeroU32::new(ETH_P_RARP.to_be().into()).map(Protocol::from_raw);
+    let open = || Ok(rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, protocol)?);
+    network.open(open).unwrap()
 }
 
 fn migrate(hosts: &Hosts, guest: Guest, to: usize) -> Guest {

@@ -1,7 +1,7 @@
 //! A TAP port: guests reach the host. The host is a network namespace here.
 
 use super::lab::{Attach, Lab, socket};
-use super::traffic::{LIMIT, address, ping};
+use super::traffic::{LIMIT, RETURN, address, ping};
 use lab::guest::{ChildProcess, Namespace, Shell};
 use std::process::Stdio;
 
@@ -33,7 +33,7 @@ fn guest_and_host_reach_each_other() {
 
     // Noise from the guest to the host and back again, over TCP: what returns must be what went.
     let mut command = host.command("busybox");
-    command.args(["nc", "-ll", "-p", "5000", "-e", "cat"]).stdin(Stdio::null());
+    command.args(["nc", "-ll", "-p", "5000", "-e", "sh", "-c", RETURN]).stdin(Stdio::null());
     let echo = ChildProcess::start(&mut command).unwrap();
     let compare = format!(
         "head -c 8m /dev/urandom >/tmp/noise

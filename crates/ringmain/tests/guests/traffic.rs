@@ -6,6 +6,11 @@ use std::time::Duration;
 /// Longest boot and longest command. Time in which the machine was busy otherwise does not count.
 pub const LIMIT: Duration = Duration::from_secs(180);
 
+/// A shell's command that returns what a connection sends, after all of it came. One that returns
+/// while it receives can wait for ever: busybox's nc writes and reads by turns, so both ends can be
+/// writing to each other.
+pub const RETURN: &str = "f=/tmp/returned.$$; cat >$f; cat $f; rm $f";
+
 /// A guest and the number of its port.
 pub type At<'a> = (&'a dyn Shell, usize);
 

@@ -2,7 +2,7 @@
 
 use super::host::{QUEUES, Scene, VIF, load_frontend};
 use super::traffic::{
-    At, LIMIT, address, address_it, clean, listens, ping, ping_both, tcp_both, udp,
+    At, LIMIT, RETURN, address, address_it, clean, listens, ping, ping_both, tcp_both, udp,
 };
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec, Kind};
@@ -108,7 +108,8 @@ fn guest_and_dom0_reach_each_other() {
     for (from, to, at) in
         [(a as &dyn Shell, &dom0 as &dyn Shell, HOST.to_owned()), (&dom0, a, address(0))]
     {
-        let echo = to.spawn("exec busybox nc -ll -p 5000 -e cat").unwrap();
+        let listen = format!("exec busybox nc -ll -p 5000 -e sh -c '{RETURN}'");
+        let echo = to.spawn(&listen).unwrap();
         to.must("until busybox netstat -ltn | grep -q ':5000 '; do usleep 50000; done", LIMIT)
             .unwrap();
         let there_and_back = format!(
