@@ -115,8 +115,8 @@ impl Holdings {
         // A thread that has just ended has no name.
         let own = |task: &fs::DirEntry| name(task).is_ok_and(|name| !name.starts_with("iou-"));
         Holdings {
-            // With what is resident of the command's own file.
-            own: field("RssAnon:") + field("RssFile:"),
+            // Without the code, which is twice as much here as in a program that is optimized.
+            own: field("RssAnon:"),
             threads: tasks.filter(|task| own(task)).count() as u64,
             descriptors: fs::read_dir(format!("{proc}/fd")).unwrap().count() as u64,
             mappings: fs::read_to_string(format!("{proc}/maps")).unwrap().lines().count() as u64,
@@ -143,7 +143,7 @@ fn daemon(workers: usize, ports: usize, queues: usize) -> Daemon {
 /// With as many workers as there can be, too, and all of them in use.
 #[test]
 #[ignore = "slow"]
-fn forty_ports_of_four_queues_take_less_than_40_mb() {
+fn forty_ports_of_four_queues_take_less_than_30_mb() {
     for workers in [1, 4, 16] {
         let daemon = daemon(workers, 40, 4);
         let mut guests: Vec<Plugged> = (0..40)
@@ -158,7 +158,7 @@ fn forty_ports_of_four_queues_take_less_than_40_mb() {
         assert_eq!(stats.ports.len(), 40);
         let holdings = Holdings::of(&daemon);
         eprintln!("{workers} workers: {holdings:?}");
-        assert!(holdings.own < 40_000, "{workers} workers: {holdings:?}");
+        assert!(holdings.own < 30_000, "{workers} workers: {holdings:?}");
     }
 }
 
