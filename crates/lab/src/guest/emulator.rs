@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use super::GuestError;
-use super::migration::Pace;
+use super::pace::Pace;
 
 /// The program, by its name.
 const PROGRAM: &str = "qemu-system-x86_64";

@@ -3,7 +3,7 @@
 use super::agent::Agent;
 use super::device::{DiskLink, Nic, quoted};
 use super::emulator::Emulator;
-use super::migration::Pace;
+use super::pace::Pace;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
 use super::{Accel, ChildProcess, Firmware, GuestError, Image, Job, Namespace, Shell, tsc};
@@ -68,6 +68,7 @@ pub struct Guest {
     agent: Arc<Agent>,
     qmp: Mutex<Qmp>,
     process: Mutex<ChildProcess>,
+    /// How the guest migrates to another QEMU.
     pub(super) pace: Pace,
 }
 

@@ -5,27 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::pace::Pace;
 use super::{Deadline, Guest, GuestError, Shell};
 
 /// How often a wait looks.
 const STEP: Duration = Duration::from_millis(20);
-
-/// How fast QEMU copies a guest's memory, and when it stops the guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pace {
-    /// Bytes a second, at most, while the guest runs.
-    bandwidth: u64,
-    /// QEMU stops the guest once it can copy the rest in this time, in milliseconds.
-    downtime: u64,
-}
-
-impl Pace {
-    /// QEMU copies all memory while the guest runs, and then, several times, what was written
-    /// meanwhile. What arrives depends on the logs of written pages.
-    pub(super) const GRADUAL: Pace = Pace { bandwidth: 128 << 20, downtime: 50 };
-    /// QEMU stops the guest soon after the start, and copies most of the memory afterwards.
-    pub(super) const STOPPED: Pace = Pace { bandwidth: 1 << 33, downtime: 5000 };
-}
 
 /// What QEMU says of a migration that is completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

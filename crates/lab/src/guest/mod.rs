@@ -15,6 +15,7 @@ mod image;
 mod machine;
 mod migration;
 mod namespace;
+mod pace;
 mod process;
 mod qmp;
 mod release;
