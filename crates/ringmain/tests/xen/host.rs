@@ -51,6 +51,8 @@ impl Host {
         });
         let dom0 = receiver.recv().unwrap().unwrap();
         dom0.install(Path::new(env!("CARGO_BIN_EXE_ringmain"))).unwrap();
+        // Guests that compute all the time keep dom0 waiting otherwise, and all tests with it.
+        dom0.must("xl sched-credit2 -d Domain-0 -w 2048", LIMIT).unwrap();
         Host { dom0, guests: None }
     }
 

@@ -87,7 +87,8 @@ fn hostile_guest(scene: &Scene) -> Domain {
     foe
 }
 
-/// Two stock guests that send to each other, at a rate that leaves time for others.
+/// Two stock guests that send to each other, at a rate that leaves time for others: dom0 looks at
+/// the daemon's counters again and again, on the same two emulated processors.
 struct Innocents<'a> {
     scene: &'a Scene,
     guests: [&'a Domain; 2],
@@ -96,7 +97,7 @@ struct Innocents<'a> {
 
 impl<'a> Innocents<'a> {
     fn start(scene: &'a Scene) -> Self {
-        const SOURCE: &str = "until [ -e /tmp/stop ]; do cat /tmp/noise; usleep 20000; done";
+        const SOURCE: &str = "until [ -e /tmp/stop ]; do cat /tmp/noise; usleep 100000; done";
         let guests = scene.plugged(["", ""]);
         let [a, b] = guests;
         ping(a, &address(1));
