@@ -157,7 +157,8 @@ fn measure(
     let stage = progress.stage(format!("{rings:?} rings"));
     let hosts = Hosts::start(binary, machine)?;
     let mut guest = hosts.boot(hosts.socket(0))?;
-    let echo = Echo::start(hosts.network(), &guest, Duration::from_secs_f64(args.pause))?;
+    let pause = Duration::try_from_secs_f64(args.pause).unwrap_or_default();
+    let echo = Echo::start(hosts.network(), &guest, pause)?;
     let paced = Paced::start(hosts.network(), &guest)?;
     let mut series = Series { rings, runs: Vec::new(), stream_right: false, datagrams_wrong: 0 };
     for number in 1..=args.runs {

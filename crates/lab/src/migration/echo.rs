@@ -24,12 +24,24 @@ const STEP: Duration = Duration::from_millis(20);
 /// would write to a guest whose own writes wait for that thread to read.
 #[derive(Debug)]
 pub struct Echo {
-    stream: TcpStream,
+    _connection: Connection,
     stop: Arc<AtomicBool>,
     /// Gives the number of bytes that were sent.
     sender: JoinHandle<io::Result<u64>>,
     /// Gives the number of bytes that came back until the first wrong one.
     receiver: JoinHandle<io::Result<u64>>,
+}
+
+/// The stream, which ends when this value is dropped. Both threads end with it: what they have open
+/// would keep the network.
+#[derive(Debug)]
+struct Connection(TcpStream);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // An error means that the stream has ended.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 impl Echo {
@@ -44,18 +56,18 @@ impl Echo {
         let listens = format!("until netstat -ltn | grep -q ':{PORT} '; do usleep 50000; done");
         guest.must(&listens, LIMIT)?;
         let connect = || TcpStream::connect((GUEST, PORT));
-        let stream = network.open(connect).map_err(failed)?;
+        let connection = Connection(network.open(connect).map_err(failed)?);
         let mut noise = vec![0; NOISE];
         File::open("/dev/urandom")
             .and_then(|mut file| file.read_exact(&mut noise))
             .map_err(failed)?;
         let (noise, stop) = (Arc::<[u8]>::from(noise), Arc::<AtomicBool>::default());
-        let [out, back] = [stream.try_clone(), stream.try_clone()];
+        let [out, back] = [connection.0.try_clone(), connection.0.try_clone()];
         let (out, back) = (out.map_err(failed)?, back.map_err(failed)?);
         let (sent, ends) = (Arc::clone(&noise), Arc::clone(&stop));
         let sender = std::thread::spawn(move || send(out, &sent, pause, &ends));
         let receiver = std::thread::spawn(move || receive(back, &noise));
-        Ok(Echo { stream, stop, sender, receiver })
+        Ok(Echo { _connection: connection, stop, sender, receiver })
     }
 
     /// Ends the noise, waits for the rest of it, and says whether what came back is what was sent.
@@ -68,8 +80,6 @@ impl Echo {
         let mut deadline = Deadline::new(limit);
         while !(self.sender.is_finished() && self.receiver.is_finished()) {
             if deadline.is_over() {
-                // Ends both threads.
-                let _ = self.stream.shutdown(Shutdown::Both);
                 return Err(failed(io::ErrorKind::TimedOut.into()).into());
             }
             std::thread::sleep(STEP);
