@@ -96,6 +96,9 @@ impl Plugged {
 struct Holdings {
     /// KiB of memory that is not shared with anybody: not that of guests.
     own: u64,
+    /// The part of it that is resident of the command's own file: twice as much here as in a
+    /// program that is optimized.
+    code: u64,
     /// Without the kernel's threads for io_uring, which come and go.
     threads: u64,
     descriptors: u64,
@@ -115,8 +118,8 @@ impl Holdings {
         // A thread that has just ended has no name.
         let own = |task: &fs::DirEntry| name(task).is_ok_and(|name| !name.starts_with("iou-"));
         Holdings {
-            // Without the code, which is twice as much here as in a program that is optimized.
-            own: field("RssAnon:"),
+            own: field("RssAnon:") + field("RssFile:"),
+            code: field("RssFile:"),
             threads: tasks.filter(|task| own(task)).count() as u64,
             descriptors: fs::read_dir(format!("{proc}/fd")).unwrap().count() as u64,
             mappings: fs::read_to_string(format!("{proc}/maps")).unwrap().lines().count() as u64,
@@ -158,7 +161,7 @@ fn forty_ports_of_four_queues_take_less_than_30_mb() {
         assert_eq!(stats.ports.len(), 40);
         let holdings = Holdings::of(&daemon);
         eprintln!("{workers} workers: {holdings:?}");
-        assert!(holdings.own < 30_000, "{workers} workers: {holdings:?}");
+        assert!(holdings.own - holdings.code < 30_000, "{workers} workers: {holdings:?}");
     }
 }
 
