@@ -90,7 +90,9 @@ fn disks_are_measured() {
     let args = ["bench-disk", "--alone", "--runs", "1", "--seconds", "0.1", "--size", "8"];
     let said = common::lab()
         .args(args)
-        .args(["--only", "null,file,file-write,queues,latency", "--drive", "/dev/shm", "--out"])
+        .args(["--only", "null,file,file-write,queues,latency", "--memory"])
+        .arg(dir.path())
+        .arg("--out")
         .arg(dir.path().join("out"))
         .output()
         .unwrap();

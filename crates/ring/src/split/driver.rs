@@ -118,10 +118,10 @@ impl SplitDriver {
     /// Writes the chain into table number `head` and one descriptor that refers to it.
     fn add_indirect(&mut self, pieces: &[Piece], direction: Direction) -> Option<u16> {
         let (part, tables) = self.tables.as_ref()?;
-        if pieces.len() > usize::from(tables.entries) || self.free.len == 0 {
+        if pieces.len() > usize::from(tables.entries) {
             return None;
         }
-        let head = self.free.head;
+        let head = self.free.take()?;
         let offset = head as u64 * u64::from(tables.entries) * DESC_SIZE;
         for (i, piece) in pieces.iter().enumerate() {
             let more = if i + 1 < pieces.len() { DESC_NEXT } else { 0 };
@@ -130,7 +130,6 @@ impl SplitDriver {
         }
         let table = Piece { addr: tables.addr + offset, len: pieces.len() as u32 * 16 };
         write_desc(&self.desc, head * 16, table, DESC_INDIRECT, 0);
-        self.free.take()?;
         self.set_in_flight(head, 1, head, capacity(pieces, direction));
         Some(head as u16)
     }
