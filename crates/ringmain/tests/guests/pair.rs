@@ -2,8 +2,11 @@
 
 use super::lab::{Attach, Lab};
 use super::pool::SharedLab;
-use super::traffic::{At, LIMIT, address, eventually, ping, ping_both, stream, tcp_both, udp};
+use super::traffic::{
+    At, LIMIT, address, eventually, noise, ping, ping_both, stream, tcp_both, udp,
+};
 use lab::guest::Shell;
+use std::time::Duration;
 
 #[test]
 #[ignore = "boots guests"]
@@ -50,9 +53,9 @@ fn the_number_of_queues_changes_under_streams_that_do_not_break() {
     let [a, b] = lab.guests();
     ping(a, &address(1));
     a.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    let forth = stream(a, b, &address(1), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
+    let forth = stream(a, b, &address(1), &noise(Duration::ZERO));
     b.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    let back = stream(b, a, &address(0), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
+    let back = stream(b, a, &address(0), &noise(Duration::ZERO));
 
     for (ours, theirs) in [(4, 1), (1, 4), (3, 3), (2, 4), (4, 2), (1, 1), (4, 4)] {
         let before = lab.daemon.stats().unwrap();

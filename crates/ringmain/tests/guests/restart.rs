@@ -2,9 +2,10 @@
 
 use control::api::Stats;
 use lab::guest::{Release, Shell};
+use std::time::Duration;
 
 use super::lab::{Attach, Lab};
-use super::traffic::{LIMIT, address, eventually, ping, stream};
+use super::traffic::{LIMIT, address, eventually, noise, ping, stream};
 
 /// How often the daemon is killed in each test; the environment (`RINGMAIN_KILLS`) can say more.
 const KILLS: usize = 3;
@@ -97,9 +98,9 @@ fn under_streams(attach: Attach<'_>, work: impl FnOnce(&mut Lab)) {
     for guest in [&a, &b] {
         guest.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
     }
-    let noise = "until [ -e /tmp/stop ]; do cat /tmp/noise; done";
-    let forth = stream(&a, &b, &address(1), noise);
-    let back = stream(&b, &a, &address(0), noise);
+    let noise = noise(Duration::ZERO);
+    let forth = stream(&a, &b, &address(1), &noise);
+    let back = stream(&b, &a, &address(0), &noise);
     enough(&lab);
     work(&mut lab);
     for guest in [&a, &b] {

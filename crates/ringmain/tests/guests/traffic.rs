@@ -129,6 +129,13 @@ pub struct Stream {
     receiver: Job,
 }
 
+/// A shell's command that prints `/tmp/noise` again and again, with a pause after each time, until
+/// `/tmp/stop` exists. Who looks at a daemon's counters on the processors that emulate its guests
+/// needs a pause.
+pub fn noise(pause: Duration) -> String {
+    format!("until [ -e /tmp/stop ]; do cat /tmp/noise; usleep {}; done", pause.as_micros())
+}
+
 /// Starts to send what `source` prints over TCP.
 pub fn stream(from: &dyn Shell, to: &dyn Shell, address: &str, source: &str) -> Stream {
     // nc ends when its input does: it gets a pipe that nobody writes to.

@@ -10,9 +10,12 @@ use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
 
 /// Queues that the guests' frontends ask for, and that a vif may have.
 pub const QUEUES: u16 = 4;
+/// How long streams between guests pause, so that dom0 can look at the daemon's counters meanwhile.
+pub const PAUSE: Duration = Duration::from_millis(100);
 /// The words in `xl.cfg` for a vif that the daemon serves.
 pub const VIF: &str = "script=vif-ringmain";
 const VIFS: &str = "[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = 4\n";
@@ -51,8 +54,6 @@ impl Host {
         });
         let dom0 = receiver.recv().unwrap().unwrap();
         dom0.install(Path::new(env!("CARGO_BIN_EXE_ringmain"))).unwrap();
-        // Guests that compute all the time keep dom0 waiting otherwise, and all tests with it.
-        dom0.must("xl sched-credit2 -d Domain-0 -w 2048", LIMIT).unwrap();
         Host { dom0, guests: None }
     }
 
@@ -182,6 +183,16 @@ impl Scene {
     /// The daemon's log.
     pub fn log(&self) -> String {
         self.service.borrow().as_ref().unwrap().log().unwrap()
+    }
+
+    /// Bytes that the first vif of each guest has received.
+    pub fn received(&self, guests: [&Domain; 2]) -> [u64; 2] {
+        let ports = self.stats().ports;
+        guests.map(|guest| {
+            let name = format!("vif{}.0", guest.id());
+            let port = ports.iter().find(|port| port.name == name);
+            port.map_or(0, |port| port.total.rx_bytes)
+        })
     }
 
     /// The port of a guest's vif, when there is one.

@@ -4,8 +4,8 @@
 //! The attacks are those of `tests/frontends`, whose executable runs in the guest.
 
 use super::executable::executable;
-use super::host::Scene;
-use super::traffic::{LIMIT, Stream, address, eventually, ping, stream};
+use super::host::{PAUSE, Scene};
+use super::traffic::{LIMIT, Stream, address, eventually, noise, ping, stream};
 use control::api::{PortReport, Stats};
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec};
@@ -97,14 +97,14 @@ struct Innocents<'a> {
 
 impl<'a> Innocents<'a> {
     fn start(scene: &'a Scene) -> Self {
-        const SOURCE: &str = "until [ -e /tmp/stop ]; do cat /tmp/noise; usleep 100000; done";
         let guests = scene.plugged(["", ""]);
         let [a, b] = guests;
         ping(a, &address(1));
         for guest in guests {
             guest.must("head -c 64k /dev/urandom >/tmp/noise", LIMIT).unwrap();
         }
-        let streams = [stream(a, b, &address(1), SOURCE), stream(b, a, &address(0), SOURCE)];
+        let streams =
+            [stream(a, b, &address(1), &noise(PAUSE)), stream(b, a, &address(0), &noise(PAUSE))];
         Innocents { scene, guests, streams }
     }
 

@@ -1,7 +1,7 @@
 //! A daemon that is killed, and one that takes up what it left.
 
-use super::host::Scene;
-use super::traffic::{LIMIT, address, eventually, ping, ping_both, stream};
+use super::host::{PAUSE, Scene};
+use super::traffic::{LIMIT, address, eventually, noise, ping, ping_both, stream};
 use lab::guest::Shell;
 
 #[test]
@@ -11,10 +11,10 @@ fn streams_survive_a_daemon_that_is_killed() {
     let [a, b] = scene.plugged(["", ""]);
     ping(a, &address(1));
     for guest in [a, b] {
-        guest.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
+        guest.must("head -c 64k /dev/urandom >/tmp/noise", LIMIT).unwrap();
     }
-    let forth = stream(a, b, &address(1), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
-    let back = stream(b, a, &address(0), "until [ -e /tmp/stop ]; do cat /tmp/noise; done");
+    let forth = stream(a, b, &address(1), &noise(PAUSE));
+    let back = stream(b, a, &address(0), &noise(PAUSE));
     // Everything about vifs that the guests, or the toolstack, could notice.
     let store = || {
         let at = [a, b].map(|guest| format!("/local/domain/{}/device/vif", guest.id())).join(" ");
@@ -22,27 +22,23 @@ fn streams_survive_a_daemon_that_is_killed() {
             format!("for at in {at} /local/domain/0/backend/vif; do xenstore-ls -f $at; done");
         scene.dom0.must(&list, LIMIT).unwrap()
     };
-    let carried = || [a, b].map(|guest| scene.port(guest, 0).map_or(0, |port| port.total.rx_bytes));
-    let both = |more: u64| {
-        let before = carried();
+    let go_on = || {
+        let before = scene.received([a, b]);
         eventually("both streams", || {
-            carried().iter().zip(before).all(|(now, then)| *now > then + more)
+            scene.received([a, b]).iter().zip(before).all(|(now, then)| *now > then + (1 << 20))
         });
     };
-    both(4 << 20);
+    go_on();
     let before = store();
     for time in 1..=3 {
         scene.kill();
         scene.go_on();
-        both(4 << 20);
+        go_on();
         assert_eq!(store(), before, "the store was written to");
         let resumed = scene.log().matches("resumed=true").count();
         assert_eq!(resumed, 2 * time, "{}", scene.log());
-        assert!(
-            [a, b].iter().all(|guest| scene.port(guest, 0).unwrap().queues.len() == 4),
-            "{:#?}",
-            scene.stats()
-        );
+        let ports = scene.stats().ports;
+        assert_eq!(ports.iter().filter(|port| port.queues.len() == 4).count(), 2, "{ports:#?}");
     }
     for guest in [a, b] {
         guest.must("touch /tmp/stop", LIMIT).unwrap();
