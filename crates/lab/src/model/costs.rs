@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::event::ns;
 use super::inputs::{Carried, Generation, Inputs};
 use super::place::Flows;
-use super::scene::{BURST, Flushing, Guest, Host, Part, Scene, Which, Work};
+use super::scene::{BURST, Duties, Flushing, Guest, Host, Part, Scene, Scheduling, Which, Work};
 
 /// Bytes of a frame that are copied with its head.
 const HEAD: f64 = 128.0;
@@ -174,12 +174,13 @@ impl<'a> Costs<'a> {
             links: (0..guests).map(|guest| (guest, guest)).collect(),
             window: 1,
             host,
-            slice: ns(SLICE),
-            spin: ns(SPIN),
             // A guest has two threads here, which wake one after the other, and is woken once.
-            wake: ns(self.inputs.wake / 2.0),
-            work: self.work(parts),
-            sender: Guest { burst: 0, frame: ns(reads.guest) },
+            scheduling: scheduling(self.inputs.wake / 2.0),
+            duties: Duties {
+                worker: self.work(parts),
+                sender: Guest { burst: 0, frame: ns(reads.guest) },
+                ..Duties::default()
+            },
             frames: READS * guests.max(workers) as u64,
             ..own
         }
@@ -200,16 +201,18 @@ impl<'a> Costs<'a> {
         let ring = (RING / pages.max(1)).max(1);
         let streams =
             (scene.links.len() * scene.streams).div_ceil((scene.guests * scene.queues).max(1));
-        let wait =
-            Scene { slice: ns(SLICE), spin: ns(SPIN), wake: ns(self.inputs.wake), host, ..scene };
         Scene {
             // As much as fits the sender's ring and the receiver's.
             window: (2 * ring / streams.max(1)).max(1),
             burst: ring.min(BURST),
-            work,
-            sender: Guest { burst: 0, frame: ns(at(|it| it.sender)) },
-            receiver: Guest { burst: 0, frame: ns(at(|it| it.receiver)) },
-            ..wait
+            host,
+            scheduling: scheduling(self.inputs.wake),
+            duties: Duties {
+                worker: work,
+                sender: Guest { burst: 0, frame: ns(at(|it| it.sender)) },
+                receiver: Guest { burst: 0, frame: ns(at(|it| it.receiver)) },
+            },
+            ..scene
         }
     }
 
@@ -232,6 +235,11 @@ impl<'a> Costs<'a> {
     }
 }
 
+/// Threads of this host, of which a sleeping one needs so many ns to run.
+fn scheduling(wake: f64) -> Scheduling {
+    Scheduling { slice: ns(SLICE), spin: ns(SPIN), wake: ns(wake) }
+}
+
 /// A thread for each queue that always has work, and guests that take no time.
 fn threads_alone(threads: usize, apart: bool, work: Work) -> Scene {
     let (guests, queues) = if apart { (threads, 1) } else { (1, threads) };
@@ -240,7 +248,7 @@ fn threads_alone(threads: usize, apart: bool, work: Work) -> Scene {
     Scene {
         guests,
         links,
-        work,
+        duties: Duties { worker: work, ..Duties::default() },
         frames,
         flows: Flows::Even,
         ..Scene::pairs(0, threads, queues, queues * 2)

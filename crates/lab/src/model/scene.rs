@@ -69,6 +69,29 @@ pub struct Guest {
     pub frame: Time,
 }
 
+/// What each thread has to do.
+#[derive(Clone, Debug, Default)]
+pub struct Duties {
+    /// The work of the workers.
+    pub worker: Work,
+    /// The work of a sender's threads.
+    pub sender: Guest,
+    /// The work of a receiver's threads.
+    pub receiver: Guest,
+}
+
+/// When threads run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scheduling {
+    /// How long a thread runs on while others wait for its CPU. A thread leaves its CPU between
+    /// bursts only.
+    pub slice: Time,
+    /// How long a worker polls before it sleeps.
+    pub spin: Time,
+    /// The time until a sleeping thread with new work runs.
+    pub wake: Time,
+}
+
 /// CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
@@ -110,19 +133,10 @@ pub struct Scene {
     pub flows: Flows,
     /// CPUs.
     pub host: Host,
-    /// How long a thread runs on while others wait for its CPU; it gives it up between bursts
-    /// only.
-    pub slice: Time,
-    /// How long a worker polls before it sleeps.
-    pub spin: Time,
-    /// The time until a sleeping thread with new work runs.
-    pub wake: Time,
-    /// The work of the workers.
-    pub work: Work,
-    /// The work of a sender's threads.
-    pub sender: Guest,
-    /// The work of a receiver's threads.
-    pub receiver: Guest,
+    /// How threads get their CPUs.
+    pub scheduling: Scheduling,
+    /// The work of all threads.
+    pub duties: Duties,
     /// Chooses where streams go.
     pub seed: u64,
     /// Frames to deliver before the end. The first tenth is not counted.
@@ -143,12 +157,8 @@ impl Scene {
             burst: BURST,
             flows: Flows::Hashed,
             host: Host::ENDLESS,
-            slice: 0,
-            spin: 0,
-            wake: 0,
-            work: Work::default(),
-            sender: Guest::default(),
-            receiver: Guest::default(),
+            scheduling: Scheduling::default(),
+            duties: Duties::default(),
             seed: 1,
             frames: 10_000,
         }

@@ -99,7 +99,7 @@ impl<'a> Sim<'a> {
         match actor.state {
             State::Idle => {
                 actor.state = State::Waking;
-                self.events.after(self.scene.wake, Event::Wake(who));
+                self.events.after(self.scene.scheduling.wake, Event::Wake(who));
             }
             State::Spinning => {
                 // The thread begins after all frames of this moment have been put.
@@ -147,7 +147,7 @@ impl<'a> Sim<'a> {
             actor.began = self.events.now();
             return self.go_on(who);
         }
-        let spin = if actor.role == Role::Worker { self.scene.spin } else { 0 };
+        let spin = if actor.role == Role::Worker { self.scene.scheduling.spin } else { 0 };
         if spin == 0 || self.cpus[actor.cpus].are_short() {
             return self.idle(who, State::Idle);
         }
@@ -224,7 +224,7 @@ impl<'a> Sim<'a> {
 
     /// Interrupts all other workers that have a CPU.
     fn flush(&mut self, who: usize) {
-        let flushing = self.scene.work.flushing;
+        let flushing = self.scene.duties.worker.flushing;
         let mut count = 0;
         let workers = self.stage.actors.iter_mut().take(self.scene.workers).enumerate();
         for (_, other) in workers.filter(|(other, actor)| *other != who && actor.runs()) {
@@ -256,7 +256,7 @@ impl<'a> Sim<'a> {
         let actor = &mut self.stage.actors[who];
         // Its room is used again.
         actor.burst = burst;
-        if now - actor.since >= self.scene.slice && self.cpus[actor.cpus].are_short() {
+        if now - actor.since >= self.scene.scheduling.slice && self.cpus[actor.cpus].are_short() {
             return self.make_way(who);
         }
         self.begin(who);
@@ -308,8 +308,8 @@ impl<'a> Sim<'a> {
 }
 
 fn locks(scene: &Scene) -> Vec<Lock> {
-    let tables = (0..scene.guests).map(|_| Lock::new(scene.work.handover));
-    tables.chain((0..SHARED).map(|_| Lock::new(scene.work.shared))).collect()
+    let tables = (0..scene.guests).map(|_| Lock::new(scene.duties.worker.handover));
+    tables.chain((0..SHARED).map(|_| Lock::new(scene.duties.worker.shared))).collect()
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl Stage {
     pub fn part(&self, scene: &Scene, who: usize) -> Option<(Part, Frame)> {
         let actor = &self.actors[who];
         let parts = match actor.role {
-            Role::Worker => scene.work.parts.len() + 1,
+            Role::Worker => scene.duties.worker.parts.len() + 1,
             Role::Sender | Role::Receiver => 1,
         };
         // The burst itself counts as one step of the first frame.
@@ -142,15 +142,15 @@ impl Stage {
     fn part_of(&self, scene: &Scene, who: usize, frame: Frame, part: Option<usize>) -> Part {
         let actor = &self.actors[who];
         let guest = match actor.role {
-            Role::Sender => scene.sender,
-            Role::Receiver => scene.receiver,
+            Role::Sender => scene.duties.sender,
+            Role::Receiver => scene.duties.receiver,
             Role::Worker => return self.part_of_worker(scene, who, frame, part),
         };
         Part::Work(if part.is_none() { guest.burst } else { guest.frame })
     }
 
     fn part_of_worker(&self, scene: &Scene, who: usize, frame: Frame, part: Option<usize>) -> Part {
-        let (work, crossed) = (&scene.work, self.actors[who].crossed);
+        let (work, crossed) = (&scene.duties.worker, self.actors[who].crossed);
         let remote = || !crossed && scene.workers > 1 && self.is_remote(who, frame.stream);
         match part {
             None => Part::Work(work.burst),

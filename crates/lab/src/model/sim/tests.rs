@@ -3,13 +3,13 @@
 use super::*;
 use crate::model::event::ns;
 use crate::model::place::Flows;
-use crate::model::scene::{BURST, Flushing, Guest, Work};
+use crate::model::scene::{BURST, Duties, Flushing, Guest, Scheduling, Work};
 
 /// One link with a queue for each worker, and evenly spread streams; nothing but workers costs
 /// anything.
 fn scene(workers: usize, work: Work) -> Scene {
     Scene {
-        work,
+        duties: Duties { worker: work, ..Duties::default() },
         flows: Flows::Even,
         frames: 40_000 * workers as u64,
         ..Scene::pairs(1, workers, workers, workers * 4)
@@ -39,8 +39,12 @@ fn a_worker_does_as_much_as_fits_its_time() {
 fn the_slowest_part_limits_the_rate() {
     let slow = Guest { burst: 0, frame: ns(200.0) };
     let of_worker = scene(1, work(vec![Part::Work(ns(100.0))]));
-    near(run(&Scene { receiver: slow, ..of_worker.clone() }).rate(), 5e6, 0.01);
-    near(run(&Scene { sender: slow, ..of_worker }).rate(), 5e6, 0.01);
+    let rate = |sender, receiver| {
+        let duties = Duties { sender, receiver, ..of_worker.duties.clone() };
+        run(&Scene { duties, ..of_worker.clone() }).rate()
+    };
+    near(rate(Guest::default(), slow), 5e6, 0.01);
+    near(rate(slow, Guest::default()), 5e6, 0.01);
 }
 
 #[test]
@@ -75,7 +79,8 @@ fn a_lock_that_goes_from_cpu_to_cpu_is_slower_than_with_one() {
 #[test]
 fn a_table_for_each_guest_is_a_lock_for_each_guest() {
     let work = work(vec![Part::Locked(Which::Source, ns(100.0))]);
-    let scene = Scene { work, flows: Flows::Even, frames: 40_000, ..Scene::pairs(4, 4, 1, 4) };
+    let duties = Duties { worker: work, ..Duties::default() };
+    let scene = Scene { duties, flows: Flows::Even, frames: 40_000, ..Scene::pairs(4, 4, 1, 4) };
     // Ports come to workers one by one: each link's two are on different ones, and so are the
     // senders'.
     let outcome = run(&scene);
@@ -101,10 +106,9 @@ fn threads_share_cpus_without_loss() {
     let alone = scene(2, work(vec![Part::Work(ns(100.0))]));
     let host = Host::Shared(2);
     let outcome = run(&Scene {
-        sender: guest,
-        receiver: guest,
+        duties: Duties { sender: guest, receiver: guest, ..alone.duties },
         host,
-        slice: ns(1e5),
+        scheduling: Scheduling { slice: ns(1e5), ..alone.scheduling },
         frames: 400_000,
         ..alone
     });
@@ -114,7 +118,8 @@ fn threads_share_cpus_without_loss() {
 #[test]
 fn frames_are_handed_off_where_a_receiver_has_no_queue() {
     let handoff = Work { head: ns(60.0), handoff: ns(20.0), ..work(vec![Part::Work(ns(120.0))]) };
-    let outcome = run(&Scene { work: handoff, frames: 40_000, ..Scene::pairs(1, 2, 1, 4) });
+    let duties = Duties { worker: handoff, ..Duties::default() };
+    let outcome = run(&Scene { duties, frames: 40_000, ..Scene::pairs(1, 2, 1, 4) });
     // One worker looks, the other copies; the second is the slower one.
     near(outcome.rate(), 1e9 / 140.0, 0.02);
     near(outcome.busy[0], 80.0 / 140.0, 0.03);
@@ -126,13 +131,11 @@ fn a_polling_worker_needs_no_wake_up() {
     let echo = |spin| {
         let work = work(vec![Part::Work(ns(100.0))]);
         run(&Scene {
-            work,
             window: 1,
             streams: 1,
-            wake: ns(900.0),
-            spin,
+            scheduling: Scheduling { wake: ns(900.0), spin, ..Scheduling::default() },
             frames: 2000,
-            ..scene(1, Work::default())
+            ..scene(1, work)
         })
     };
     // The guest's two threads sleep in between, too.
@@ -183,7 +186,7 @@ fn mixed() -> Vec<Scene> {
     ];
     let flushing = Flushing { wait: ns(30.0), stolen: ns(10.0) };
     let (handover, shared) = (ns(25.0), ns(40.0));
-    let costs = Work {
+    let worker = Work {
         burst: ns(200.0),
         head: ns(30.0),
         parts,
@@ -193,15 +196,13 @@ fn mixed() -> Vec<Scene> {
         shared,
     };
     let guest = Guest { burst: ns(100.0), frame: ns(40.0) };
+    let duties = Duties { worker, sender: guest, receiver: guest };
+    let scheduling = Scheduling { slice: ns(50_000.0), spin: ns(1000.0), wake: ns(2000.0) };
     let of = |scene: Scene, host| Scene {
         host,
-        slice: ns(50_000.0),
-        spin: ns(1000.0),
-        wake: ns(2000.0),
+        scheduling,
         window: 16,
-        work: costs.clone(),
-        sender: guest,
-        receiver: guest,
+        duties: duties.clone(),
         frames: 60_000,
         ..scene
     };
