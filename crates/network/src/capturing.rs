@@ -153,7 +153,7 @@ impl Slot {
             frame.note.len = (frame.note.len + head.len() as u32).saturating_sub(before as u32);
         }
         outcome(&mut frame.note);
-        self.added += taps.offer(self.captures, self.on.port, &frame);
+        self.receiving.added += taps.offer(self.captures, self.on.port, &frame);
     }
 }
 

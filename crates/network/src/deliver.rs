@@ -155,15 +155,15 @@ impl FramePipeline {
                 self.receivers.dirty.push(dst);
             }
             self.receivers.grant_copies.set_receiver(dst as u32);
-            let before = slot.passed.total();
+            let before = slot.receiving.passed.total();
             let (burst, origin) = (&self.burst, self.receivers.origin);
             let run = Run { burst, i, end, tag, origin, now: self.clock.now };
             let full = slot.receive_tapped(run, &mut self.receivers.grant_copies, &mut self.taps);
-            let added = std::mem::take(&mut slot.added);
+            let added = std::mem::take(&mut slot.receiving.added);
             self.service.cost += added;
             self.service.added += added;
             self.profiler.note_received(slot, &self.burst, i..full.unwrap_or(end));
-            self.receivers.note_passed(dst, (slot.passed.total() - before) as usize);
+            self.receivers.note_passed(dst, (slot.receiving.passed.total() - before) as usize);
             self.measure_receiver(dst);
             let full = full?;
             match self.wait_for_room(src, dst, full) {
@@ -260,7 +260,7 @@ impl Slot {
                 self.on.counters.lose(DropReason::PortDown, (run.end - run.i) as u64);
                 return None;
             }
-            if self.receive_debt.is_due() {
+            if self.receiving.debt.is_due() {
                 run.i += self.pay_off(&run.burst.frames()[run.i..run.end], run.now);
                 continue;
             }
@@ -302,7 +302,7 @@ impl Slot {
             Ok(Outcome::Out(_)) => {}
             Ok(Outcome::Refused(reason)) => self.on.counters.lose(reason, 1),
             Ok(Outcome::Full) => {
-                self.coalescer.iter_mut().for_each(InterruptCoalescer::full);
+                self.receiving.coalescer.iter_mut().for_each(InterruptCoalescer::full);
                 return true;
             }
             Err(error) => {
@@ -318,7 +318,7 @@ impl Slot {
     fn count_run(&mut self, frames: &[Frame], now: Instant) {
         if !frames.is_empty() {
             let bytes: u64 = frames.iter().map(|frame| u64::from(frame.len)).sum();
-            self.passed.took(frames.len() as u32, bytes as u32);
+            self.receiving.passed.took(frames.len() as u32, bytes as u32);
             self.count_received(frames.len() as u32, bytes as u32, now);
         }
     }
@@ -326,7 +326,7 @@ impl Slot {
     /// A frame of `len` bytes that the receiver took could not be copied: it is invalidated, and
     /// counted as lost.
     pub(crate) fn invalidate(&mut self, token: u32, len: u32) {
-        self.passed.discount(token);
+        self.receiving.passed.discount(token);
         self.on.counters.rx.frames.subtract(1);
         self.on.counters.rx.bytes.subtract(len.into());
         self.on.counters.lose(DropReason::NotGranted, 1);

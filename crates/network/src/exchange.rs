@@ -29,7 +29,7 @@ impl FramePipeline {
         target: Target,
     ) -> Option<usize> {
         let slot = self.slots.get(src)?;
-        let (port, sender, burst) = (slot.on.port, slot.on.id, slot.in_flight.next());
+        let (port, sender, burst) = (slot.on.port, slot.on.id, slot.sending.in_flight.next());
         for at in frames {
             let action = Action::Output(target);
             let added = match self.handoff.batch_for(location, port, sender, burst) {
@@ -104,7 +104,7 @@ impl FramePipeline {
         if slot.sending.wait == Some(Wait::InFlight) {
             slot.sending.wait = None;
         }
-        let complete = slot.in_flight.returned(burst);
+        let complete = slot.sending.in_flight.returned(burst);
         if slot.is_healthy() && complete > 0 {
             slot.on.pair.complete(complete);
             self.flush(at);
@@ -143,7 +143,7 @@ impl FramePipeline {
         if let Some(at) = self.slots.find(batch.receiver)
             && let Some(slot) = self.slots.get_mut(at)
         {
-            batch.added += std::mem::take(&mut slot.added);
+            batch.added += std::mem::take(&mut slot.receiving.added);
             self.measure_receiver(at);
         }
         batch.error = self.publish().or(batch.error);
@@ -162,7 +162,7 @@ impl FramePipeline {
             self.receivers.dirty.push(at);
         }
         self.receivers.grant_copies.set_receiver(at as u32);
-        let (mut whole, before) = (true, slot.passed.total());
+        let (mut whole, before) = (true, slot.receiving.passed.total());
         while let Some((i, end, tag)) = next_run(&batch.burst, batch.next) {
             let origin = Origin::Batch(batch.number);
             let run = Run { burst: &batch.burst, i, end, tag, origin, now: self.clock.now };
@@ -171,7 +171,7 @@ impl FramePipeline {
             self.profiler.note_received(slot, &batch.burst, i..batch.next);
             if full.is_some() {
                 let mirror = batch.burst.frames()[batch.next].sharing == Sharing::Mirror;
-                if !mirror && slot.backpressure.full(who, self.clock.now).is_some() {
+                if !mirror && slot.receiving.backpressure.full(who, self.clock.now).is_some() {
                     whole = false;
                     break;
                 }
@@ -181,7 +181,7 @@ impl FramePipeline {
                 batch.next += 1;
             }
         }
-        let passed = (slot.passed.total() - before) as usize;
+        let passed = (slot.receiving.passed.total() - before) as usize;
         if passed > 0 {
             batch.passed += passed;
             self.receivers.note_outstanding(at);

@@ -58,7 +58,7 @@ impl Slot {
             }
             i = end + 1;
         }
-        self.added += filter.take_asked() * MISS;
+        self.receiving.added += filter.take_asked() * MISS;
         if let Some(restrictions) = &mut self.restrictions {
             restrictions.filter = Some(filter);
         }

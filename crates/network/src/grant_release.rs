@@ -19,8 +19,8 @@ impl Slot {
     /// all.
     fn released(&mut self, now: Instant) -> (usize, bool) {
         if !self.is_healthy() || matches!(self.leaving, Some(Leaving::Detach)) {
-            self.passed.revoke();
-        } else if !self.passed.is_revoking() {
+            self.receiving.passed.revoke();
+        } else if !self.receiving.passed.is_revoking() {
             let released = self.on.pair.grant_passing().map(GrantPassing::released);
             match released.unwrap_or(Ok(0)) {
                 Ok(0) => {}
@@ -28,8 +28,8 @@ impl Slot {
                 Err(error) => self.fail(error),
             }
         }
-        if !self.is_healthy() || self.passed.must_revoke(now) {
-            self.passed.revoke();
+        if !self.is_healthy() || self.receiving.passed.must_revoke(now) {
+            self.receiving.passed.revoke();
             let revoked = self.on.pair.grant_passing().map(GrantPassing::revoke);
             return (revoked.unwrap_or(0), false);
         }
@@ -45,7 +45,7 @@ impl FramePipeline {
         while let Some(&at) = self.receivers.outstanding.get(next) {
             moved |= self.poll_released(at);
             match self.slots.get(at) {
-                Some(slot) if !slot.passed.is_empty() => next += 1,
+                Some(slot) if !slot.receiving.passed.is_empty() => next += 1,
                 _ => drop(self.receivers.outstanding.swap_remove(next)),
             }
         }
@@ -56,7 +56,7 @@ impl FramePipeline {
     /// fetch nothing, their credit ends.
     pub(crate) fn outstanding(&self, now: Instant, waits: &mut Waits) {
         for &at in &self.receivers.outstanding {
-            let due = self.slots.get(at).and_then(|slot| slot.passed.due(now));
+            let due = self.slots.get(at).and_then(|slot| slot.receiving.passed.due(now));
             if let Some(due) = due {
                 waits.add(Blocked { room: Some(at), until: Some(due) });
             }
@@ -71,7 +71,7 @@ impl FramePipeline {
         };
         for _ in 0..count {
             let Some(slot) = self.slots.get_mut(at) else { break };
-            let Some(grant) = slot.passed.release() else { break };
+            let Some(grant) = slot.receiving.passed.release() else { break };
             if !fetched && grant.counts {
                 slot.on.counters.rx.frames.subtract(1);
                 slot.on.counters.rx.bytes.subtract(grant.len.into());

@@ -26,12 +26,12 @@ pub(crate) enum Outcome {
 pub(crate) fn taken(slot: &mut Slot, put: Put, len: u32, run: &Run<'_>) -> Outcome {
     match put {
         Put::Done => {
-            slot.passed.took(1, len);
+            slot.receiving.passed.took(1, len);
             slot.count_received(1, len, run.now)
         }
         Put::Passed { token } => {
             let (origin, since) = (run.origin, run.now);
-            slot.passed.add(PassedGrant { origin, len, token, since, counts: true });
+            slot.receiving.passed.add(PassedGrant { origin, len, token, since, counts: true });
             slot.count_received(1, len, run.now)
         }
         Put::Full => Outcome::Full,
@@ -45,7 +45,7 @@ impl Slot {
     /// The receiver took frames of `bytes` bytes in all.
     #[inline]
     pub(crate) fn count_received(&mut self, frames: u32, bytes: u32, now: Instant) -> Outcome {
-        self.backpressure.took(frames, bytes, now);
+        self.receiving.backpressure.took(frames, bytes, now);
         self.on.counters.rx.frames.add(frames.into());
         self.on.counters.rx.bytes.add(bytes.into());
         Outcome::Out(frames)

@@ -78,7 +78,7 @@ impl FramePipeline {
         let Some(slot) = self.slots.get_mut(dst).filter(|_| faults.count > 0) else { return };
         slot.on.counters.page_faults.add(faults.count);
         let excess = slot.on.pair.excess_faults(faults.count).min(faults.count);
-        slot.receive_debt.add(faults.cost / faults.count * excess, self.clock.now);
+        slot.receiving.debt.add(faults.cost / faults.count * excess, self.clock.now);
     }
 
     /// A batch of another worker is about to be delivered: its sender is charged for the faults of

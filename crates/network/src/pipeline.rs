@@ -147,7 +147,7 @@ impl FramePipeline {
     #[inline(never)]
     fn deliver(&mut self, src: usize) -> usize {
         let Some(slot) = self.slots.get(src) else { return 0 };
-        let origin = Origin::Burst { sender: slot.on.id, number: slot.in_flight.next() };
+        let origin = Origin::Burst { sender: slot.on.id, number: slot.sending.in_flight.next() };
         let mut last = slot.sending.destinations.last;
         (self.receivers.origin, self.receivers.passed) = (origin, 0);
         let mut i = 0;
@@ -206,7 +206,7 @@ impl FramePipeline {
         }
         slot.sending.limit.carried(unfinished == 0);
         slot.on.pair.rewind(unfinished);
-        let complete = slot.in_flight.push(finished, batches + self.receivers.passed);
+        let complete = slot.sending.in_flight.push(finished, batches + self.receivers.passed);
         slot.on.pair.complete(complete);
         slot.dirty = true;
         self.interrupts.add(src, slot.flush(self.clock.now));

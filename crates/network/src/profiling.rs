@@ -130,12 +130,12 @@ impl StageProfiler {
 impl Slot {
     /// Remembers what it has received so far.
     pub fn mark(&mut self) {
-        self.marked = (self.on.counters.rx.frames.get(), self.on.counters.rx.bytes.get());
+        self.receiving.marked = (self.on.counters.rx.frames.get(), self.on.counters.rx.bytes.get());
     }
 
     /// Frames and bytes that it has received since it was marked.
     fn since_mark(&self) -> (u64, u64) {
-        let (frames, bytes) = self.marked;
+        let (frames, bytes) = self.receiving.marked;
         let count = &self.on.counters;
         (count.rx.frames.get().saturating_sub(frames), count.rx.bytes.get().saturating_sub(bytes))
     }

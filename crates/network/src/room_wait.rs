@@ -36,7 +36,7 @@ impl FramePipeline {
         let sharing = rest.first().map_or(Sharing::Sole, |frame| frame.sharing);
         let slot = self.slots.get_mut(dst).ok_or(DropReason::PortDown)?;
         let who = if sole { Waiting::Sole } else { Waiting::Shared };
-        let until = if sharing.waits() { slot.backpressure.full(who, now) } else { None };
+        let until = if sharing.waits() { slot.receiving.backpressure.full(who, now) } else { None };
         until.ok_or_else(|| {
             let reason = match sharing {
                 Sharing::Sole | Sharing::Mirrored => who.drop_reason(),

@@ -179,7 +179,7 @@ impl Pipeline for FramePipeline {
             Some(Leaving::Migrate(expected)) => self.handoff.has_delivered(expected, slot.on.id),
             Some(Leaving::Detach) | None => true,
         };
-        delivered && slot.in_flight.is_empty() && slot.passed.is_empty()
+        delivered && slot.sending.in_flight.is_empty() && slot.receiving.passed.is_empty()
     }
 
     fn resume(&mut self, slot: usize) {
@@ -204,7 +204,7 @@ impl Pipeline for FramePipeline {
         self.routes.follow(topology, &view, old);
         // Queues with frames in flight complete those first.
         for (_, slot) in self.slots.iter_mut() {
-            slot.drain = !slot.in_flight.is_empty();
+            slot.drain = !slot.sending.in_flight.is_empty();
             slot.follow_restrictions();
         }
     }

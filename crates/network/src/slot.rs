@@ -70,6 +70,8 @@ pub enum Leaving {
 /// A pair as a sender.
 #[derive(Default)]
 pub struct Sending {
+    /// Bursts fetched from it that are not complete.
+    pub in_flight: InFlightBursts,
     /// The ports that it sends to.
     pub destinations: Destinations,
     /// The wait that the queue's next frame is in.
@@ -84,26 +86,30 @@ pub struct Sending {
     pub debt: u64,
 }
 
+/// A pair as a receiver.
+pub struct Receiving {
+    /// How long its senders may wait for it.
+    pub backpressure: Backpressure,
+    /// Frames that were passed to it and that it has not fetched yet.
+    pub passed: PassedGrants,
+    /// Work done for the frames put last beyond the usual cost of frames: segments, checksums.
+    pub added: u64,
+    /// What its buffers cost too much.
+    pub debt: ReceiveDebt,
+    /// Its interrupts, if they are deferred.
+    pub coalescer: Option<InterruptCoalescer>,
+    /// Frames and bytes that it had received when a profiler marked it.
+    pub marked: (u64, u64),
+}
+
 /// A pair and all that its worker keeps with it.
 pub struct Slot {
     /// The attached queue pair.
     pub on: Attachment,
     /// The queue's state as a sender.
     pub sending: Sending,
-    /// Bursts fetched from it that are not complete.
-    pub in_flight: InFlightBursts,
-    /// As a receiver: how long its senders may wait for it.
-    pub backpressure: Backpressure,
-    /// Frames that were passed to it and that it has not fetched yet.
-    pub passed: PassedGrants,
-    /// Work done for the frames put last beyond the usual cost of frames: segments, checksums.
-    pub added: u64,
-    /// As a receiver: what its buffers cost too much.
-    pub receive_debt: ReceiveDebt,
-    /// Frames and bytes that it had received when a profiler marked it.
-    pub marked: (u64, u64),
-    /// Its receive interrupts, if they are deferred.
-    pub coalescer: Option<InterruptCoalescer>,
+    /// The queue's state as a receiver.
+    pub receiving: Receiving,
     /// Something was put or completed since the last flush.
     pub dirty: bool,
     /// Routes changed while frames were in flight: nothing more is fetched until they are
@@ -119,31 +125,34 @@ pub struct Slot {
     pub captures: Captures,
 }
 
+impl Receiving {
+    fn new(on: &Attachment) -> Self {
+        let PortAccounts { wait, passing, debt, .. } = on.accounts.clone();
+        let coalescer = |limits| InterruptCoalescer::new(limits, on.counters.traffic());
+        Receiving {
+            backpressure: Backpressure::new(wait, Arc::clone(&on.counters)),
+            passed: PassedGrants::new(passing),
+            added: 0,
+            debt: ReceiveDebt::new(debt),
+            coalescer: on.coalescing.map(coalescer),
+            marked: (0, 0),
+        }
+    }
+}
+
 impl Slot {
     /// A pair that has just arrived.
     pub fn new(on: Attachment) -> Self {
-        let coalescer =
-            on.coalescing.map(|limits| InterruptCoalescer::new(limits, on.counters.traffic()));
-        let PortAccounts { wait, passing, debt, .. } = on.accounts.clone();
-        let backpressure = Backpressure::new(wait, Arc::clone(&on.counters));
-        let restrictions = on.restrictions.get().map(Restricted::new);
-        let unsignalled = on.pair.is_unsignalled().then(PollInterval::default);
         Slot {
-            on,
             sending: Sending::default(),
-            restrictions,
-            in_flight: InFlightBursts::default(),
-            backpressure,
-            passed: PassedGrants::new(passing),
-            added: 0,
-            receive_debt: ReceiveDebt::new(debt),
-            marked: (0, 0),
-            coalescer,
+            receiving: Receiving::new(&on),
             dirty: false,
             drain: false,
-            unsignalled,
+            unsignalled: on.pair.is_unsignalled().then(PollInterval::default),
             leaving: None,
+            restrictions: on.restrictions.get().map(Restricted::new),
             captures: 0,
+            on,
         }
     }
 
@@ -159,7 +168,7 @@ impl Slot {
         if self.is_healthy() {
             self.on.failed = true;
             self.dirty = false;
-            self.coalescer = None;
+            self.receiving.coalescer = None;
             (self.on.on_error)(self.on.index, error);
         }
     }
@@ -167,28 +176,30 @@ impl Slot {
     /// Whether a burst may be fetched now.
     #[inline]
     pub fn may_start(&mut self) -> bool {
-        if self.drain && self.in_flight.is_empty() {
+        if self.drain && self.sending.in_flight.is_empty() {
             self.drain = false;
         }
         self.is_healthy()
             && self.leaving.is_none()
             && !self.drain
             && self.sending.held == 0
-            && self.in_flight.has_room()
+            && self.sending.in_flight.has_room()
     }
 
     /// Whether frames may be passed to it.
     #[inline]
     pub fn may_pass(&self) -> bool {
-        self.leaving.is_none() && self.passed.may_pass()
+        self.leaving.is_none() && self.receiving.passed.may_pass()
     }
 
     /// Whether nothing more is fetched before something of it that is in flight comes back. Its
     /// ring cannot be armed then: a signal for what lies there would be spent before anything
     /// could be done about it, and another may never come.
     fn is_held_up(&self) -> bool {
-        !self.in_flight.is_empty()
-            && (self.sending.held > 0 || !self.in_flight.has_room() || self.on.pair.is_full())
+        !self.sending.in_flight.is_empty()
+            && (self.sending.held > 0
+                || !self.sending.in_flight.has_room()
+                || self.on.pair.is_full())
     }
 
     /// Counts a burst that the queue sent, of which `finished` frames are finished.
@@ -213,14 +224,14 @@ impl Slot {
         }
         let pieces = self.on.pair.take_extra_pieces();
         if pieces > 0 {
-            self.receive_debt.charge(pieces, &self.on.counters, now);
+            self.receiving.debt.charge(pieces, &self.on.counters, now);
         }
     }
 
     /// Drops frames while the receiver is in debt. Returns how many.
     #[cold]
     pub(crate) fn pay_off(&mut self, frames: &[Frame], now: Instant) -> usize {
-        let dropped = self.receive_debt.pay_off(frames, now);
+        let dropped = self.receiving.debt.pay_off(frames, now);
         self.on.counters.lose(DropReason::RxCostly, dropped as u64);
         dropped
     }
@@ -250,7 +261,7 @@ impl Slot {
             return None;
         }
         let pair = &mut *self.on.pair;
-        let deferred = match &self.coalescer {
+        let deferred = match &self.receiving.coalescer {
             None => None,
             Some(_) => pair.coalescing().map(Coalescing::flush_deferred),
         };
@@ -265,7 +276,7 @@ impl Slot {
                 if tx == Notified::Sent || rx == Notified::Sent {
                     self.charge_signals(now);
                 }
-                self.coalescer.as_mut()?.publish(rx, self.on.counters.traffic(), now);
+                self.receiving.coalescer.as_mut()?.publish(rx, self.on.counters.traffic(), now);
                 self.fire_due(now)
             }
             Err(error) => {
@@ -279,7 +290,7 @@ impl Slot {
     /// Sends the receive interrupt that is deferred, if it is due; or says until when it is
     /// deferred.
     pub fn fire_due(&mut self, now: Instant) -> Option<Instant> {
-        let coalescer = self.coalescer.as_ref()?;
+        let coalescer = self.receiving.coalescer.as_ref()?;
         if !coalescer.is_due(now) {
             return coalescer.until();
         }
@@ -289,7 +300,7 @@ impl Slot {
 
     /// Sends the receive interrupt that is deferred, if one is.
     pub fn fire(&mut self, now: Instant) {
-        if !self.coalescer.as_mut().is_some_and(InterruptCoalescer::take) {
+        if !self.receiving.coalescer.as_mut().is_some_and(InterruptCoalescer::take) {
             return;
         }
         let interrupt = self.on.pair.coalescing().map(Coalescing::interrupt);
