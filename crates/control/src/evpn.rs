@@ -39,15 +39,19 @@ pub struct Status {
     /// The VTEPs: whether floods go there, and whether the control plane knows nothing of it any
     /// more.
     pub peers: BTreeMap<(Vni, IpAddr), Peer>,
+    /// How many IP addresses of stations on other hosts are known.
+    pub neighbours: usize,
     /// What is wrong.
     pub trouble: Option<String>,
     /// What was counted on ports of VTEPs that are gone.
     removed: Option<Counts>,
 }
 
-/// The control plane of an overlay. Dropping it ends the thread; peers and stations stay.
+/// The control plane of an overlay. Dropping it ends the thread; peers and stations stay, and IP
+/// addresses are forgotten.
 pub struct Evpn {
     fabric: Arc<Fabric>,
+    networks: Vec<Network>,
     watcher: WatcherId,
     stop: Arc<AtomicBool>,
     wake: Arc<OwnedFd>,
@@ -80,6 +84,7 @@ impl Evpn {
             fabric: Arc::clone(fabric),
             underlay: Arc::clone(underlay),
             networks: spec.networks.iter().map(|(vni, vlan)| (*vni, *vlan)).collect(),
+            announces_addresses: spec.announce_addresses,
             mtu,
             mirror,
             ports: HashMap::new(),
@@ -94,7 +99,8 @@ impl Evpn {
         let thread = Builder::new().name(name).spawn(move || engine.run());
         let thread = thread.inspect_err(|_| fabric.unwatch(watcher))?;
         let fabric = Arc::clone(fabric);
-        Ok(Evpn { fabric, watcher, stop, wake, status, thread: Some(thread) })
+        let networks = spec.networks.iter().map(|(_, vlan)| network(*vlan)).collect();
+        Ok(Evpn { fabric, networks, watcher, stop, wake, status, thread: Some(thread) })
     }
 
     /// What the thread says of its work.
@@ -116,6 +122,7 @@ impl Drop for Evpn {
             let _ = thread.join();
         }
         self.fabric.unwatch(self.watcher);
+        self.networks.iter().for_each(|network| self.fabric.forget_neighbours(*network));
     }
 }
 
@@ -136,6 +143,7 @@ struct Engine {
     fabric: Arc<Fabric>,
     underlay: Arc<Underlay>,
     networks: BTreeMap<Vni, Option<u16>>,
+    announces_addresses: bool,
     mtu: u16,
     mirror: Mirror,
     ports: HashMap<(Vni, IpAddr), PortId>,
@@ -228,6 +236,7 @@ impl Engine {
                 for (station, found) in stations {
                     for vni in self.vnis_of(station.network) {
                         self.mirror.set_here(vni, station.mac, presence(found));
+                        self.see_addresses(vni, station, found);
                     }
                 }
             }
@@ -239,9 +248,23 @@ impl Engine {
                     let macs: HashMap<Mac, Presence> =
                         own.map(|(station, found)| (station.mac, presence(*found))).collect();
                     self.mirror.set_all_here(vni, &macs);
+                    let own = stations.iter().filter(|(station, _)| station.network == network);
+                    own.for_each(|(station, found)| self.see_addresses(vni, *station, *found));
                 }
             }
         }
+    }
+
+    /// Takes note of the addresses of a guest that are to be announced: those that nobody else can
+    /// have.
+    fn see_addresses(&mut self, vni: Vni, station: Station, found: switch::Presence) {
+        let addresses = match found {
+            switch::Presence::Locked if self.announces_addresses => {
+                self.fabric.addresses_of(station)
+            }
+            _ => Vec::new(),
+        };
+        self.mirror.set_addresses(vni, station.mac, &addresses);
     }
 
     /// The networks that a network of the switch is; two cannot be the same.
@@ -253,6 +276,9 @@ impl Engine {
     fn announce(&mut self) -> io::Result<()> {
         for change in self.mirror.announcements(self.now()) {
             fdb::set(change.here, change.mac, change.presence)?;
+        }
+        for change in self.mirror.address_announcements() {
+            fdb::set_address(change.bridge, change.address, change.mac)?;
         }
         Ok(())
     }
@@ -267,6 +293,7 @@ impl Engine {
         }
         let peers: BTreeMap<_, _> = self.mirror.peers().collect();
         let mut status = self.status.lock();
+        status.neighbours = self.mirror.neighbours();
         if status.peers != peers {
             let stale = |peers: &BTreeMap<_, Peer>| peers.values().filter(|it| it.stale).count();
             let (before, now) = (stale(&status.peers), stale(&peers));
@@ -311,6 +338,10 @@ impl Engine {
                 let Some(port) = self.ports.get(&(vni, vtep)) else { return Ok(()) };
                 let pinned = self.fabric.pin(self.station(vni, mac), *port, Hold::Yields);
                 pinned.map_err(|error| error.to_string())?;
+            }
+            Change::Neighbour(vni, address, mac) => {
+                let vlan = self.networks.get(&vni).copied().flatten();
+                self.fabric.set_neighbour(network(vlan), address, mac);
             }
             Change::NoStation(vni, mac) => _ = self.fabric.unpin(self.station(vni, mac)),
         }

@@ -251,7 +251,9 @@ impl Overlay {
             ..OverlayReport::default()
         };
         let Ok(Service { underlay, evpn, mtu, .. }) = &self.service else { return report };
-        let Status { peers: said, .. } = evpn.as_ref().map(Evpn::status).unwrap_or_default();
+        let status = evpn.as_ref().map(Evpn::status).unwrap_or_default();
+        let Status { peers: said, neighbours, .. } = status;
+        report.neighbours = neighbours;
         if underlay.stopped().is_none() {
             report.state = PortState::Connected;
         }

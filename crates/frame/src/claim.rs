@@ -16,7 +16,7 @@
 //! - LLC headers, and more than two tags: what follows those is of no protocol known here
 //!   ([`Claim::Other`]).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::bytes::{chunk, get_u16};
 use crate::head::HEAD_LEN;
@@ -93,6 +93,23 @@ pub struct Neighbour {
     /// The message is in a fragmented packet, which no node may send (RFC 6980). Target and options
     /// are not read then.
     pub fragment: bool,
+}
+
+impl Claim {
+    /// The address whose owner the frame asks for: the target of an ARP request or of a neighbour
+    /// solicitation. `None`: the frame asks for nobody, or announces the sender's own address.
+    pub fn requested(&self) -> Option<IpAddr> {
+        match *self {
+            Claim::Arp(Arp { operation: 1, sender_ip, target_ip, .. }) => {
+                (sender_ip != target_ip).then_some(IpAddr::V4(target_ip))
+            }
+            Claim::V6 { message: Message::Neighbour(message), .. } => {
+                let asks = message.kind == NeighbourKind::NeighbourSolicitation;
+                message.target.filter(|_| asks).map(IpAddr::V6)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The kinds of messages of neighbour discovery.

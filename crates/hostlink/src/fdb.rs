@@ -1,5 +1,6 @@
-//! The kernel's forwarding tables of bridges and VXLAN devices, by its routing socket: what is in
-//! them, what changes, and rows of our own (linux/neighbour.h, linux/rtnetlink.h).
+//! The kernel's forwarding tables of bridges and VXLAN devices, and its neighbours, by its routing
+//! socket: what is in them, what changes, and rows of our own (linux/neighbour.h,
+//! linux/rtnetlink.h).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,6 +30,7 @@ const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NDA_MASTER: u16 = 9;
 const NTF_MASTER: u8 = 4;
+const NTF_EXT_LEARNED: u8 = 1 << 4;
 const NTF_STICKY: u8 = 1 << 6;
 const NUD_REACHABLE: u16 = 0x02;
 const NUD_NOARP: u16 = 0x40;
@@ -91,10 +93,15 @@ impl AsFd for FdbWatch {
 /// # Errors
 /// When the kernel refuses.
 pub fn dump(mut each: impl FnMut(Row)) -> io::Result<()> {
+    let families = [libc::AF_BRIDGE, libc::AF_INET, libc::AF_INET6];
+    families.into_iter().try_for_each(|family| dump_family(family as u8, &mut each))
+}
+
+fn dump_family(family: u8, each: &mut impl FnMut(Row)) -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
     let mut body = [0; NEIGHBOUR];
-    body[0] = libc::AF_BRIDGE as u8;
+    body[0] = family;
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_DUMP;
     send(&socket, &message(libc::RTM_GETNEIGH, flags, &body), SendFlags::empty())?;
     let mut bytes = vec![0; LONGEST];
@@ -120,13 +127,37 @@ pub fn set(port: u32, mac: Mac, presence: Presence) -> io::Result<()> {
     body.extend((NUD_NOARP | NUD_REACHABLE).to_ne_bytes());
     body.extend([NTF_MASTER | sticky, 0]);
     body.extend(encoded(NDA_LLADDR, &mac.0));
+    write(&body, present)
+}
+
+/// Writes a row of a bridge's neighbours: a station has an IP address. Or takes it away; one that is
+/// not there is no error.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn set_address(bridge: u32, address: IpAddr, mac: Option<Mac>) -> io::Result<()> {
+    let (family, bytes) = match address {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    };
+    let mut body = vec![family as u8, 0, 0, 0];
+    body.extend(bridge.to_ne_bytes());
+    body.extend(NUD_PERMANENT.to_ne_bytes());
+    body.extend([0, 0]);
+    body.extend(encoded(NDA_DST, &bytes));
+    body.extend(mac.into_iter().flat_map(|mac| encoded(NDA_LLADDR, &mac.0)));
+    write(&body, mac.is_some())
+}
+
+/// Writes a row, or takes it away.
+fn write(body: &[u8], present: bool) -> io::Result<()> {
     let ack = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
     let done = match present {
         true => {
             let flags = ack | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
-            request(libc::RTM_NEWNEIGH, flags, &body)
+            request(libc::RTM_NEWNEIGH, flags, body)
         }
-        false => request(libc::RTM_DELNEIGH, ack, &body),
+        false => request(libc::RTM_DELNEIGH, ack, body),
     };
     match done {
         Err(error) if !present && error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
@@ -155,17 +186,23 @@ fn read(mut messages: &[u8], each: &mut impl FnMut(Row, bool)) -> io::Result<boo
     Ok(false)
 }
 
-/// The row in a message about a neighbour, if it is one of a bridge or of a VXLAN device that says
-/// where a station is.
+/// The row in a message about a neighbour: where a station is, by a bridge or a VXLAN device, or
+/// which station has an IP address, by a control plane.
 fn row(body: &[u8]) -> Option<Row> {
     let header = body.first_chunk::<NEIGHBOUR>()?;
     let attributes = &body[NEIGHBOUR..];
-    if header[0] != libc::AF_BRIDGE as u8 {
-        return None;
-    }
     let interface = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
     let state = u16::from_ne_bytes([header[8], header[9]]);
-    let mac = Mac(*attribute(attributes, NDA_LLADDR)?.first_chunk()?);
+    let mac = attribute(attributes, NDA_LLADDR).and_then(|mac| mac.first_chunk().copied().map(Mac));
+    if header[0] != libc::AF_BRIDGE as u8 {
+        // One that goes may have lost its station before.
+        let address = address(attribute(attributes, NDA_DST)?)?;
+        let learned = header[10] & NTF_EXT_LEARNED != 0;
+        let mac = mac.unwrap_or_default();
+        let row = Row::Neighbour { device: interface, address, mac, learned };
+        return (!address.is_multicast()).then_some(row);
+    }
+    let mac = mac?;
     if let Some(bridge) = attribute(attributes, NDA_MASTER) {
         // The others are addresses of the bridge's own ports.
         let is_station = state & NUD_PERMANENT == 0 && !mac.is_multicast();
@@ -173,11 +210,15 @@ fn row(body: &[u8]) -> Option<Row> {
         let sticky = header[10] & NTF_STICKY != 0;
         return is_station.then_some(Row::Bridge { bridge, port: interface, mac, sticky });
     }
-    let vtep = match attribute(attributes, NDA_DST)? {
-        &[a, b, c, d] => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-        other => IpAddr::V6(Ipv6Addr::from(*other.first_chunk::<16>()?)),
-    };
+    let vtep = address(attribute(attributes, NDA_DST)?)?;
     Some(Row::Tunnel { device: interface, mac, vtep })
+}
+
+fn address(bytes: &[u8]) -> Option<IpAddr> {
+    match bytes {
+        &[a, b, c, d] => Some(IpAddr::V4(Ipv4Addr::new(a, b, c, d))),
+        other => Some(IpAddr::V6(Ipv6Addr::from(*other.first_chunk::<16>()?))),
+    }
 }
 
 #[cfg(test)]

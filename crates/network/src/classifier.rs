@@ -1,25 +1,31 @@
 //! Which action each frame takes: out of the flow cache, or else by asking the switch.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use frame::Headers;
+use frame::{Headers, claim};
 use parking_lot::Mutex;
 use switch::{PortId, Switch, Verdict};
 
-use crate::burst::Frame;
+use crate::burst::{Burst, Frame};
 use crate::flowcache::{Action, FlowCache, FlowKey};
 
 /// One worker's flow cache, over the switch that all workers share.
 pub struct Classifier {
     cache: FlowCache,
     switch: Arc<Mutex<Switch>>,
+    /// Whether the switch knows addresses of stations on other hosts.
+    has_neighbours: Arc<AtomicBool>,
 }
 
 impl Classifier {
     /// An empty cache over `switch`.
     pub fn new(switch: Arc<Mutex<Switch>>) -> Self {
-        let generations = Arc::clone(switch.lock().generations());
-        Classifier { cache: FlowCache::new(generations), switch }
+        let (generations, has_neighbours) = {
+            let switch = switch.lock();
+            (Arc::clone(switch.generations()), switch.has_neighbours())
+        };
+        Classifier { cache: FlowCache::new(generations), switch, has_neighbours }
     }
 
     /// Decides what happens to each frame from `port` for which that is not decided yet. Returns
@@ -55,6 +61,30 @@ impl Classifier {
             (last_key, last) = (key, frame.action.clone());
         }
         (hits, misses)
+    }
+
+    /// Sends requests for the addresses of stations on other hosts to those hosts alone. Returns for
+    /// how many frames the switch was asked.
+    #[inline]
+    pub fn direct_requests(&self, port: PortId, burst: &mut Burst) -> u64 {
+        match self.has_neighbours.load(Ordering::Relaxed) {
+            true => (0..burst.frames().len()).map(|i| self.direct_request(port, burst, i)).sum(),
+            false => 0,
+        }
+    }
+
+    fn direct_request(&self, port: PortId, burst: &mut Burst, i: usize) -> u64 {
+        let frame = &burst.frames()[i];
+        if !frame.headers.dst.is_multicast() || !frame.action.is_flood() {
+            return 0;
+        }
+        let requested = claim(burst.head(i).as_slice(), &frame.headers).ok();
+        let Some(address) = requested.and_then(|claim| claim.requested()) else { return 0 };
+        let verdict = self.switch.lock().direct(port, &frame.headers, address);
+        if let Some(verdict) = verdict {
+            burst.frames_mut()[i].action = Action::of(verdict);
+        }
+        1
     }
 
     #[cold]

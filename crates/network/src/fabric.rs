@@ -260,6 +260,7 @@ impl Fabric {
         let version = self.publish(&state);
         drop(state);
         self.workers.await_version(version);
+        self.switch().readdressed(port);
     }
 
     /// The filter of a port; `None`: it has none, or there is no such port.

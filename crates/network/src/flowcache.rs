@@ -47,6 +47,15 @@ impl Action {
         }
     }
 
+    /// Whether the frame goes to several ports.
+    pub(crate) fn is_flood(&self) -> bool {
+        match self {
+            Action::Flood(_) => true,
+            Action::Mirrored(mirrored) => mirrored.is_flood(),
+            _ => false,
+        }
+    }
+
     /// The port that the frame goes to, if there is one, and it is no flood.
     pub(crate) fn receiver(&self) -> Option<PortId> {
         match self {

@@ -28,6 +28,10 @@ pub struct Mirrored {
 }
 
 impl Mirrored {
+    pub(crate) fn is_flood(&self) -> bool {
+        matches!(self.decision, Decision::Flood(_))
+    }
+
     pub(crate) fn receiver(&self) -> Option<PortId> {
         if let Decision::To(target) = self.decision { Some(target.port) } else { None }
     }

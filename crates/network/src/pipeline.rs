@@ -139,7 +139,8 @@ impl FramePipeline {
         let (hits, misses) = self.classifier.classify(port, frames, self.clock.seconds);
         self.counters.cache_hits.add(hits);
         self.counters.cache_misses.add(misses);
-        self.service.cost += misses * MISS;
+        let asked = self.classifier.direct_requests(port, &mut self.burst);
+        self.service.cost += (misses + asked) * MISS;
     }
 
     /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one

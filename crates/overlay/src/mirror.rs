@@ -7,6 +7,9 @@
 //! rows go in as the kernel tells them, in any order and any number of times, and
 //! [`settle`](Mirror::settle) says what changes for the overlay.
 //!
+//! IP addresses are rows of neighbours of the bridge: FRR's have the mark of a control plane, and
+//! those without it are this host's.
+//!
 //! Two tables are joined. The bridge's row says behind which port a station is; the device's row says
 //! which VTEP it is at, and stays when the station moves in here, so it counts only together with a
 //! row of the bridge.
@@ -17,6 +20,7 @@
 //! withdrawn for [`QUIET_MS`]. For a host that is dead, nothing is lost by that but frames that
 //! would be lost anyway.
 
+mod addresses;
 mod network;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -35,7 +39,7 @@ pub const STALE_MS: u64 = 120_000;
 /// How long what an earlier process has announced stays so without a sign of life, in milliseconds:
 /// as long as a silent station is known.
 pub const ADOPTED_MS: u64 = 300_000;
-/// Most stations of a network that are kept.
+/// Most stations of a network that are kept, and most IP addresses of stations.
 pub const MAX_STATIONS: usize = 131_072;
 
 /// The kernel's devices of a network, by the numbers of their interfaces.
@@ -72,6 +76,17 @@ pub enum Row {
         /// The VTEP.
         vtep: IpAddr,
     },
+    /// A station has an IP address.
+    Neighbour {
+        /// The bridge.
+        device: u32,
+        /// The address.
+        address: IpAddr,
+        /// The station.
+        mac: Mac,
+        /// Whether a control plane has said so; else, this host.
+        learned: bool,
+    },
 }
 
 /// A change of the overlay.
@@ -85,6 +100,8 @@ pub enum Change {
     Station(Vni, Mac, IpAddr),
     /// A station is at no VTEP any more.
     NoStation(Vni, Mac),
+    /// A station has an IP address; `None`: nobody is known to have it any more.
+    Neighbour(Vni, IpAddr, Option<Mac>),
 }
 
 /// A change of the kernel's tables, by which FRR announces or withdraws a station.
@@ -96,6 +113,18 @@ pub struct Announcement {
     pub mac: Mac,
     /// Whether it is there from now on, and how.
     pub presence: Presence,
+}
+
+/// A change of the kernel's tables, by which FRR announces or withdraws an IP address of a station
+/// of this host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AddressAnnouncement {
+    /// The bridge.
+    pub bridge: u32,
+    /// The address.
+    pub address: IpAddr,
+    /// The station; `None`: nobody here has the address.
+    pub mac: Option<Mac>,
 }
 
 /// Whether a station is at a port of this host.
@@ -138,6 +167,11 @@ impl Mirror {
     /// Rows that were refused because a network has too many stations.
     pub fn refused(&self) -> u64 {
         self.refused
+    }
+
+    /// How many IP addresses of stations on other hosts are known.
+    pub fn neighbours(&self) -> usize {
+        self.networks.values().map(|network| network.addresses().learned()).sum()
     }
 
     /// The VTEPs that the overlay has.
@@ -185,6 +219,14 @@ impl Mirror {
         }
     }
 
+    /// A station that is at a port of this host has these IP addresses, and no others. They go with
+    /// the station.
+    pub fn set_addresses(&mut self, vni: Vni, mac: Mac, addresses: &[IpAddr]) {
+        if let Some(network) = self.networks.get_mut(&vni) {
+            network.set_addresses(mac, addresses);
+        }
+    }
+
     /// These stations, and no others, are at ports of this host in a network.
     pub fn set_all_here(&mut self, vni: Vni, macs: &HashMap<Mac, Presence>) {
         let Some(network) = self.networks.get_mut(&vni) else { return };
@@ -199,6 +241,12 @@ impl Mirror {
     /// What is to be written to the kernel's tables.
     pub fn announcements(&mut self, now: u64) -> Vec<Announcement> {
         self.networks.values_mut().flat_map(|network| network.announcements(now)).collect()
+    }
+
+    /// What is to be written to the kernel's tables of neighbours, after
+    /// [`announcements`](Self::announcements).
+    pub fn address_announcements(&mut self) -> Vec<AddressAnnouncement> {
+        self.networks.values_mut().flat_map(Network::address_announcements).collect()
     }
 
     /// What changes for the overlay: VTEPs come before their stations, and go after them.
@@ -221,6 +269,7 @@ fn key(row: &Row) -> (u32, Mac, Option<IpAddr>) {
     match *row {
         Row::Bridge { port, mac, .. } => (port, mac, None),
         Row::Tunnel { device, mac, vtep } => (device, mac, Some(vtep)),
+        Row::Neighbour { device, address, .. } => (device, Mac([0; 6]), Some(address)),
     }
 }
 

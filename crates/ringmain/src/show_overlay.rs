@@ -28,6 +28,10 @@ fn overlay(overlay: &OverlayReport) -> String {
         ("received", datagrams(overlay.datagrams_received, overlay.receive_calls)),
         ("sent", datagrams(overlay.datagrams_sent, overlay.send_calls)),
     ];
+    if overlay.control == "evpn" {
+        let known = format!("{} of guests on other hosts", overlay.neighbours);
+        lines.insert(7, ("addresses", known));
+    }
     if let Some(reason) = &overlay.reason {
         lines.insert(2, ("reason", reason.clone()));
     }
@@ -126,6 +130,10 @@ mod tests {
         assert!(
             text.contains("mtu        1450\n") && text.ends_with("lost       3 unknown_vtep\n")
         );
+        assert!(!text.contains("addresses"), "{text}");
+        let evpn = OverlayReport { control: "evpn".into(), neighbours: 7, ..report() };
+        let text = overlays(&[evpn]);
+        assert!(text.contains("\naddresses  7 of guests on other hosts\n"), "{text}");
         assert!(overlays(&[]).starts_with("no overlays"));
     }
 

@@ -65,6 +65,15 @@ impl SourceGuard {
         SourceGuard { prefixes, v4, v6 }
     }
 
+    /// The entries that are a single address.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let single = |prefix: &&Prefix| match prefix.address() {
+            IpAddr::V4(_) => prefix.len() == 32,
+            IpAddr::V6(_) => prefix.len() == 128,
+        };
+        self.prefixes.iter().filter(single).map(Prefix::address)
+    }
+
     /// The list.
     pub fn prefixes(&self) -> &[Prefix] {
         &self.prefixes

@@ -18,6 +18,7 @@ mod generation;
 pub mod guard;
 mod mac;
 mod mirror;
+mod neighbour;
 mod port_id;
 mod port_rule;
 mod reason;

@@ -8,6 +8,7 @@ use frame::{Headers, Mac, TagEdit};
 use crate::generation::{Generations, Stamp};
 use crate::mac::{Limits, MacTable};
 use crate::mirror::{FloodList, Mirrors};
+use crate::neighbour::Neighbours;
 use crate::port_id::PortId;
 use crate::port_rule::{PortRule, RuleError};
 use crate::reason::DropReason;
@@ -81,7 +82,9 @@ pub struct Switch {
     /// Pinned stations that were at a port of this host, and when this was seen.
     pub(crate) left: HashMap<Station, Option<u32>>,
     floods: HashMap<(PortId, Network, Form), FloodList>,
-    mirrors: Mirrors,
+    pub(crate) mirrors: Mirrors,
+    /// IP addresses of stations on other hosts.
+    pub(crate) neighbours: Neighbours,
     pub(crate) generations: Arc<Generations>,
 }
 
@@ -98,6 +101,7 @@ impl Switch {
             left: HashMap::new(),
             floods: HashMap::new(),
             mirrors: Mirrors::default(),
+            neighbours: Neighbours::default(),
             generations,
         }
     }
@@ -225,7 +229,11 @@ impl Switch {
     }
 
     /// Whether the frame may enter, and where.
-    fn admit(&self, ingress: PortId, headers: &Headers) -> Result<(Network, Form), DropReason> {
+    pub(crate) fn admit(
+        &self,
+        ingress: PortId,
+        headers: &Headers,
+    ) -> Result<(Network, Form), DropReason> {
         let rule = self.ports.get(&ingress).ok_or(DropReason::NoPort)?;
         if self.mirrors.has(ingress) {
             return Err(DropReason::MirrorPort);
@@ -259,7 +267,7 @@ impl Switch {
         (target.map(Decision::To), mirrors)
     }
 
-    fn unicast(
+    pub(crate) fn unicast(
         &self,
         ingress: PortId,
         port: PortId,
@@ -308,7 +316,7 @@ impl Switch {
     }
 
     /// The port that the station is locked to.
-    pub(crate) fn owner(&self, station: Station) -> Option<PortId> {
+    pub fn owner(&self, station: Station) -> Option<PortId> {
         let ports = self.locked.get(&station.mac)?;
         ports
             .iter()
@@ -363,6 +371,11 @@ impl Switch {
         self.forget_tunnel(port);
         self.reconfigured();
         true
+    }
+
+    /// What the configuration says about a port.
+    pub(crate) fn port_rule(&self, port: PortId) -> Option<&PortRule> {
+        self.ports.get(&port)
     }
 
     /// Whether the port is in the network.

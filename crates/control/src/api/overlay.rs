@@ -29,6 +29,8 @@ pub struct OverlayReport {
     pub mtu: Option<u16>,
     /// Stations that the configuration names.
     pub macs: usize,
+    /// IP addresses of stations on other hosts that the control plane has announced.
+    pub neighbours: usize,
     /// The other hosts in each network.
     pub peers: Vec<OverlayPeer>,
     /// Datagrams that came: those that became frames, and those that were refused.

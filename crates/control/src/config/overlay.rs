@@ -30,6 +30,8 @@ pub struct OverlaySpec {
     pub macs: Vec<(Mac, IpAddr)>,
     /// Whether the hosts of other stations are learned from their frames.
     pub learning: bool,
+    /// Whether EVPN announces the IP addresses that ports are locked to.
+    pub announce_addresses: bool,
     /// Longest IP packet of the networks; `None`: what the underlay leaves.
     pub mtu: Option<u16>,
 }
@@ -38,7 +40,17 @@ impl OverlaySpec {
     /// The keys that `other` has with another value, in snake case.
     pub fn changed_keys(&self, other: &OverlaySpec) -> Vec<String> {
         // All fields by name: a new one is not to be overlooked.
-        let OverlaySpec { name: _, networks, local, control, peers, macs, learning, mtu } = other;
+        let OverlaySpec {
+            name: _,
+            networks,
+            local,
+            control,
+            peers,
+            macs,
+            learning,
+            announce_addresses,
+            mtu,
+        } = other;
         let single = |networks: &[(Vni, Option<u16>)]| networks.len() == 1;
         let network_key = if single(networks) { "vni" } else { "vlans" };
         let differs = [
@@ -49,6 +61,7 @@ impl OverlaySpec {
             ("peers", *peers != self.peers),
             ("macs", *macs != self.macs),
             ("learning", *learning != self.learning),
+            ("announce_addresses", *announce_addresses != self.announce_addresses),
             ("mtu", *mtu != self.mtu),
         ];
         let differing = differs.into_iter().filter(|(_, differs)| *differs);
@@ -113,8 +126,23 @@ impl Reader<'_, '_> {
                 self.problems.add(self.place.path, "local", span, problem.clone())
             });
         }
+        if let (ControlPlane::Static, Some(given)) = (control, &table.announce_addresses) {
+            let problem = "only with control = \"evpn\" is anything announced; leave it out";
+            self.problems.add(self.place.path, "announce-addresses", &given.span(), problem);
+        }
+        let announce_addresses = table.announce_addresses.is_some_and(Spanned::into_inner);
         let mtu = table.mtu.map(|given| given.into_inner().0);
-        Some(OverlaySpec { name: name?, networks, local, control, peers, macs, learning, mtu })
+        Some(OverlaySpec {
+            name: name?,
+            networks,
+            local,
+            control,
+            peers,
+            macs,
+            learning,
+            announce_addresses,
+            mtu,
+        })
     }
 
     /// What EVPN says cannot be said by these keys besides.

@@ -23,6 +23,7 @@ key_table! {
         "peers" peers: Vec<toml::Spanned<Text<Vtep>>>,
         "macs" macs: Vec<toml::Spanned<Text<StaticMac>>>,
         "learning" learning: bool,
+        "announce-addresses" announce_addresses: bool,
         "mtu" mtu: Number<Mtu>,
     }
 }

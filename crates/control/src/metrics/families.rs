@@ -245,6 +245,11 @@ pub const OVERLAY: &[Family<OverlayReport>] = &[
     gauge("ringmain_overlay_mtu_bytes", "Longest IP packet of the networks.", |it| {
         number(it.mtu?.into())
     }),
+    gauge(
+        "ringmain_overlay_neighbours",
+        "IP addresses of guests on other hosts that EVPN has announced.",
+        |it| number(it.neighbours as u64),
+    ),
     gauge("ringmain_overlay_peers", "Other hosts, once for each network.", |it| {
         number(it.peers.len() as u64)
     }),

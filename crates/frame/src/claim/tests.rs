@@ -138,7 +138,10 @@ proptest! {
             sender_ip: sender_ip.into(),
             target_ip: target_ip.into(),
         };
-        prop_assert_eq!(found(&ethernet(0x0806, &bytes)), Ok(Claim::Arp(expected)));
+        let claim = found(&ethernet(0x0806, &bytes)).unwrap();
+        prop_assert_eq!(claim, Claim::Arp(expected));
+        let asks = !reply && sender_ip != target_ip;
+        prop_assert_eq!(claim.requested(), asks.then(|| IpAddr::from(target_ip)));
     }
 
     #[test]
@@ -169,6 +172,16 @@ proptest! {
         };
         let expected = Neighbour { kind, target: Some(target.into()), link, fragment: false };
         prop_assert_eq!(message(found(&frame)), Ok(Message::Neighbour(expected)));
+        let asked = (!advertises).then(|| IpAddr::from(target));
+        prop_assert_eq!(found(&frame).unwrap().requested(), asked);
+    }
+}
+
+#[test]
+fn packets_ask_for_nobody() {
+    let packets = [v4(17, 0, &[0; 8]), v6(17, &[0; 8]), ethernet(0x1234, &[0; 40])];
+    for packet in packets {
+        assert_eq!(found(&packet).unwrap().requested(), None);
     }
 }
 

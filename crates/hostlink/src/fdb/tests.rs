@@ -48,6 +48,38 @@ fn rows_of_bridges_and_of_vxlan_devices_are_told_apart() {
 }
 
 #[test]
+fn addresses_of_the_control_plane_and_of_this_host_are_told_apart() {
+    let message_of = |kind, family: i32, flags, attributes: &[Vec<u8>]| {
+        let mut body = neighbour(3, NUD_NOARP, attributes);
+        (body[0], body[10]) = (family as u8, flags);
+        message(kind, &body)
+    };
+    let lladdr = encoded(NDA_LLADDR, &MAC.0);
+    let [v4, v6] = ["10.9.0.3", "fd09::3"].map(|text| text.parse::<IpAddr>().unwrap());
+    let IpAddr::V6(bytes) = v6 else { unreachable!() };
+    let [v4_dst, v6_dst] = [encoded(NDA_DST, &[10, 9, 0, 3]), encoded(NDA_DST, &bytes.octets())];
+    let learned = NTF_EXT_LEARNED;
+    let messages = [
+        message_of(28, libc::AF_INET, learned, &[v4_dst.clone(), lladdr.clone()]),
+        message_of(28, libc::AF_INET6, learned, &[v6_dst, lladdr.clone()]),
+        // The station of a row that goes may be gone before.
+        message_of(29, libc::AF_INET, learned, std::slice::from_ref(&v4_dst)),
+        message_of(28, libc::AF_INET, 0, &[v4_dst, lladdr.clone()]),
+        // A group's, and one without an address.
+        message_of(28, libc::AF_INET, 0, &[encoded(NDA_DST, &[224, 0, 0, 22]), lladdr.clone()]),
+        message_of(28, libc::AF_INET, learned, &[lladdr]),
+    ];
+    let row = |address, mac, learned| Row::Neighbour { device: 3, address, mac, learned };
+    let expected = [
+        (row(v4, MAC, true), true),
+        (row(v6, MAC, true), true),
+        (row(v4, Mac([0; 6]), true), false),
+        (row(v4, MAC, false), true),
+    ];
+    assert_eq!(rows(&messages.concat()), expected);
+}
+
+#[test]
 fn messages_that_are_cut_off_are_no_rows() {
     let lladdr = encoded(NDA_LLADDR, &MAC.0);
     let body = neighbour(3, NUD_NOARP, &[lladdr, encoded(NDA_MASTER, &7u32.to_ne_bytes())]);

@@ -1,8 +1,10 @@
 //! The stations that the switch knows, and where they are.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
-use switch::{Hold, PinError, PortId, Row, Sighted, Station, Wake, WatcherId};
+use frame::Mac;
+use switch::{Hold, Network, PinError, PortId, Row, Sighted, Station, Wake, WatcherId};
 
 use super::Fabric;
 use crate::schedule::seconds;
@@ -19,6 +21,26 @@ impl Fabric {
     /// Forgets what [`pin`](Self::pin) said of a station. Returns whether there was anything.
     pub fn unpin(&self, station: Station) -> bool {
         self.switch().unpin(station)
+    }
+
+    /// Says which station of a network, on another host, has an IP address; `None`: nobody knows.
+    /// Requests for the address go to that host alone.
+    pub fn set_neighbour(&self, network: Network, address: IpAddr, mac: Option<Mac>) {
+        self.switch().set_neighbour(network, address, mac);
+    }
+
+    /// Forgets all that [`set_neighbour`](Self::set_neighbour) said of a network.
+    pub fn forget_neighbours(&self, network: Network) {
+        self.switch().forget_neighbours(network);
+    }
+
+    /// The single IP addresses that the port of a locked station may claim.
+    pub fn addresses_of(&self, station: Station) -> Vec<IpAddr> {
+        let Some(port) = self.switch().owner(station) else { return Vec::new() };
+        let restrictions =
+            self.lock().ports.get(&port.0).and_then(|entry| entry.restrictions.get());
+        let guard = restrictions.and_then(|restrictions| restrictions.guard.clone());
+        guard.map(|guard| guard.addresses().collect()).unwrap_or_default()
     }
 
     /// Has `wake` called, on any thread, when stations come to ports of this host, or go.

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use frame::{Mac, Vni};
 
+use super::addresses::Addresses;
 use super::{
-    ADOPTED_MS, Announcement, Change, Devices, MAX_STATIONS, PATIENCE_MS, Peer, Presence, QUIET_MS,
-    Row, STALE_MS,
+    ADOPTED_MS, AddressAnnouncement, Announcement, Change, Devices, MAX_STATIONS, PATIENCE_MS,
+    Peer, Presence, QUIET_MS, Row, STALE_MS,
 };
 
 /// Where the bridge has a station.
@@ -60,6 +61,8 @@ pub(super) struct Network {
     unannounced: BTreeSet<Mac>,
     /// What an earlier process has announced, and until when that stays.
     adopted: Option<(u64, HashSet<Mac>)>,
+    /// The IP addresses of stations.
+    addresses: Addresses,
 }
 
 impl Network {
@@ -79,6 +82,7 @@ impl Network {
             here: HashMap::new(),
             unannounced: BTreeSet::new(),
             adopted: None,
+            addresses: Addresses::default(),
         }
     }
 
@@ -86,6 +90,7 @@ impl Network {
         match row {
             Row::Bridge { bridge, .. } => *bridge == self.devices.bridge,
             Row::Tunnel { device, .. } => *device == self.devices.vxlan,
+            Row::Neighbour { device, .. } => *device == self.devices.bridge,
         }
     }
 
@@ -96,6 +101,7 @@ impl Network {
             Row::Tunnel { mac, vtep, .. } => {
                 self.vteps.contains_key(mac) || self.floods.contains(vtep)
             }
+            Row::Neighbour { address, .. } => return self.addresses.has_room(*address),
         };
         known || self.vteps.len().max(self.places.len()).max(self.floods.len()) < MAX_STATIONS
     }
@@ -122,7 +128,7 @@ impl Network {
         let tunnel = move |mac, vtep| Row::Tunnel { device: vxlan, mac, vtep };
         let vteps = self.vteps.iter().map(move |(mac, vtep)| tunnel(*mac, *vtep));
         let floods = self.floods.iter().map(move |vtep| tunnel(Mac([0; 6]), *vtep));
-        places.chain(vteps).chain(floods)
+        places.chain(vteps).chain(floods).chain(self.addresses.rows(bridge))
     }
 
     pub fn apply(&mut self, now: u64, row: Row, present: bool) {
@@ -142,6 +148,9 @@ impl Network {
                 }
                 self.touched.insert(mac);
             }
+            Row::Neighbour { address, mac, learned, .. } => {
+                self.addresses.apply(address, present.then_some(mac), learned);
+            }
             Row::Bridge { port, mac, sticky, .. } => {
                 let place = self.place(port, sticky);
                 if present {
@@ -156,6 +165,11 @@ impl Network {
                 }
             }
         }
+    }
+
+    /// The IP addresses of stations.
+    pub fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     fn wait(&mut self, now: u64) {
@@ -198,6 +212,7 @@ impl Network {
         expired.into_iter().for_each(|mac| self.drop_station(vni, mac, &mut moves));
         let (new, gone) = self.settle_peers(now, vni);
         changes.extend(new.into_iter().chain(moves).chain(gone));
+        changes.extend(self.addresses.changes(vni));
     }
 
     /// When withdrawals have paused: what is withdrawn alone goes, and all else is stale.
@@ -293,11 +308,19 @@ impl Network {
     /// A station is at a port of this host, or is there no more.
     pub fn set_here(&mut self, mac: Mac, presence: Presence) {
         match presence {
-            Presence::Away => _ = self.here.remove(&mac),
+            Presence::Away => {
+                self.here.remove(&mac);
+                self.set_addresses(mac, &[]);
+            }
             _ => _ = self.here.insert(mac, presence),
         }
         // What is said again is announced again: another host may have taken it meanwhile.
         self.unannounced.insert(mac);
+    }
+
+    /// The addresses of a station of this host.
+    pub fn set_addresses(&mut self, mac: Mac, addresses: &[IpAddr]) {
+        self.addresses.set_here(mac, addresses);
     }
 
     /// All rows are known: what is missing is announced. What is announced already belongs to an
@@ -305,6 +328,7 @@ impl Network {
     pub fn compare(&mut self, now: u64) {
         let missing = self.here.keys().filter(|mac| !self.places.contains_key(mac));
         self.unannounced.extend(missing);
+        self.addresses.compare();
         let announced = self.places.iter().filter(|(_, place)| place.is_here());
         let announced: HashSet<Mac> = announced.map(|(mac, _)| *mac).collect();
         match &self.adopted {
@@ -318,6 +342,7 @@ impl Network {
             && *until <= now
         {
             self.unannounced.extend(adopted.drain());
+            self.addresses.compare();
         }
         let here = self.devices.here;
         let mut writes = Vec::new();
@@ -334,6 +359,13 @@ impl Network {
             }
         }
         writes
+    }
+
+    pub fn address_announcements(&mut self) -> Vec<AddressAnnouncement> {
+        let adopted = self.adopted.as_ref().map(|(_, macs)| macs);
+        let is_adopted =
+            |mac| adopted.is_some_and(|macs| macs.contains(&mac)) && !self.here.contains_key(&mac);
+        self.addresses.announcements(self.devices.bridge, is_adopted)
     }
 
     pub fn deadline(&self) -> Option<u64> {

@@ -1,8 +1,10 @@
 //! Overlays whose control plane is EVPN by stock FRR: two hosts with daemons of ours, and one with
-//! FRR and the kernel's own VXLAN device and bridge. Needs root, FRR, iperf, ping and ethtool.
+//! FRR and the kernel's own VXLAN device and bridge. Needs root, FRR, iperf, ping, tcpdump
+//! and ethtool.
 
 mod frr;
 mod pings;
+mod requests;
 mod site;
 
 use std::process::Stdio;
@@ -12,6 +14,7 @@ use lab::guest::{ChildProcess, Deadline};
 
 use frr::Daemon;
 use pings::Pings;
+use requests::Requests;
 use site::{KERNEL, MACS, Site, guest};
 
 /// Pairs of hosts, each in both directions.
@@ -33,7 +36,12 @@ fn until_all_is_known(site: &Site) {
 }
 
 fn fabric() -> Site {
-    let site = Site::start();
+    fabric_with("")
+}
+
+/// The same with more keys of our overlays.
+fn fabric_with(keys: &str) -> Site {
+    let site = Site::start(keys);
     until_all_is_known(&site);
     site
 }
@@ -129,6 +137,50 @@ fn frames_that_come_to_the_old_host_are_sent_on() {
     assert!(!site.has(1, MACS[0], KERNEL), "the second host knows");
     drop(held);
     site.until("the second host knows", |site| site.has(1, MACS[0], KERNEL));
+}
+
+/// The second host announces the addresses that its guest's port may claim, the kernel's those that
+/// an administrator gives it. Requests for them go there alone.
+#[test]
+#[ignore = "needs root, FRR, ping and tcpdump"]
+fn requests_for_announced_addresses_go_to_one_host_alone() {
+    let site = fabric_with("announce-addresses = true\n");
+    for v6 in [false, true] {
+        let row = format!("neigh replace {} lladdr {} dev br100", guest(KERNEL, v6), MACS[KERNEL]);
+        site.hosts[KERNEL].ip(&format!("{row} nud permanent")).unwrap();
+    }
+    site.until("we have the addresses", |site| site.overlay(0)["neighbours"] == 4);
+    for v6 in [false, true] {
+        site.until("FRR has the address", |site| {
+            site.owner(KERNEL, &guest(1, v6))["mac"] == MACS[1]
+        });
+    }
+    let mut listener = Requests::start(&site, 1);
+    for v6 in [false, true] {
+        let nobody = if v6 { "fd20::77" } else { "10.20.0.77" };
+        site.guests[0].ip("neigh flush dev rm-vm").unwrap();
+        assert!(site.ping(0, KERNEL, v6, 56), "it is answered");
+        // What is asked for later, and that nobody has, comes here.
+        let mut ping = site.guests[0].command("ping");
+        assert!(
+            !ping.args(["-n", "-c", "1", "-W", "1", nobody]).output().unwrap().status.success()
+        );
+        listener.skip_to(nobody, &guest(KERNEL, v6));
+    }
+    // Addresses that are announced no more are asked for everywhere.
+    for v6 in [false, true] {
+        let row = format!("neigh del {} dev br100", guest(KERNEL, v6));
+        site.hosts[KERNEL].ip(&row).unwrap();
+    }
+    site.until("they are gone", |site| site.overlay(0)["neighbours"] == 2);
+    site.guests[0].ip("neigh flush dev rm-vm").unwrap();
+    assert!(site.ping(0, KERNEL, false, 56));
+    listener.skip_to(&guest(KERNEL, false), "no address");
+    // An address that the port may claim no more is withdrawn.
+    site.ask(1, &["port", "set", "vm", &format!("addresses={}", guest(1, false))]);
+    site.until("it is withdrawn", |site| {
+        site.overlay(0)["neighbours"] == 1 && site.owner(KERNEL, &guest(1, true)).is_null()
+    });
 }
 
 fn is_stale(site: &Site, host: usize, other: usize) -> bool {

@@ -40,8 +40,9 @@ pub fn guest(host: usize, v6: bool) -> String {
 }
 
 impl Site {
-    /// The sources of the second host's guest are locked to its address.
-    pub fn start() -> Site {
+    /// The sources of the second host's guest are locked to its addresses. `keys`: more keys of our
+    /// overlays.
+    pub fn start(keys: &str) -> Site {
         let [hosts, guests] = [(); 2].map(|()| [(); 3].map(|()| Namespace::new().unwrap()));
         let wire = Namespace::new().unwrap();
         wire.ip("link add u0 type bridge\nlink set u0 up").unwrap();
@@ -57,7 +58,7 @@ impl Site {
         }
         let mut daemons = Vec::new();
         for n in 0..KERNEL {
-            daemons.push(start_daemon(&hosts[n], n));
+            daemons.push(start_daemon(&hosts[n], n, keys));
             hosts[n].ip(&format!("link set rm-vm netns {}", guests[n].id())).unwrap();
         }
         make_kernels(&hosts[KERNEL], &guests[KERNEL]);
@@ -86,6 +87,13 @@ impl Site {
         String::from_utf8(done.stdout).unwrap()
     }
 
+    /// What one of our daemons says of its overlay.
+    pub fn overlay(&self, host: usize) -> Json {
+        let answer: Json =
+            serde_json::from_str(&self.ask(host, &["overlay", "show", "--json"])).unwrap();
+        answer["overlays"][0].clone()
+    }
+
     /// What one of our daemons says of another host; null: it knows none there.
     pub fn peer(&self, host: usize, other: usize) -> Json {
         let answer: Json =
@@ -109,6 +117,11 @@ impl Site {
     /// What FRR of a host knows of a guest.
     pub fn known(&self, host: usize, mac: &str) -> Json {
         self.frr[host].show("show evpn mac vni 100")["macs"][mac].clone()
+    }
+
+    /// The guest that has an IP address, as FRR of a host knows it.
+    pub fn owner(&self, host: usize, address: &str) -> Json {
+        self.frr[host].show("show evpn arp-cache vni 100")[address].clone()
     }
 
     /// Whether FRR of a host believes nobody else who claims a guest's address.
@@ -153,13 +166,17 @@ impl Site {
     }
 }
 
-fn start_daemon(host: &Namespace, n: usize) -> Daemon {
-    let locked = if n == 1 { format!("mac = \"{}\"\n", MACS[n]) } else { String::new() };
+fn start_daemon(host: &Namespace, n: usize, keys: &str) -> Daemon {
+    let addresses = [false, true].map(|v6| guest(n, v6));
+    let locked = match n {
+        1 => format!("mac = \"{}\"\naddresses = {addresses:?}\n", MACS[n]),
+        _ => String::new(),
+    };
     let config = |_: &Path| {
         format!(
             "[workers]\ncount = 2\n[[port]]\nname = \"vm\"\nkind = \"tap\"\ndevice = \"rm-vm\"\n\
              queues = 2\n{locked}[[overlay]]\nname = \"net\"\nvni = 100\nlocal = \"{}\"\n\
-             control = \"evpn\"\n",
+             control = \"evpn\"\n{keys}",
             HOSTS[n]
         )
     };

@@ -25,6 +25,7 @@ fn an_overlay_is_a_network_and_its_hosts() {
         peers: vec!["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()],
         macs: vec![("52:54:00:00:00:01".parse().unwrap(), "10.0.0.2".parse().unwrap())],
         learning: false,
+        announce_addresses: false,
         mtu: Some(1400),
     };
     assert_eq!(spec, want);
@@ -39,6 +40,10 @@ fn an_overlay_is_a_network_and_its_hosts() {
 fn with_evpn_nothing_is_learned_from_frames() {
     let spec = net("vni = 1\ncontrol = \"evpn\"").unwrap();
     assert_eq!((spec.control, spec.learning), (ControlPlane::Evpn, false));
+    assert!(!spec.announce_addresses);
+    let more = net("vni = 1\ncontrol = \"evpn\"\nannounce-addresses = true").unwrap();
+    assert!(more.announce_addresses && !spec.can_become(&more));
+    assert_eq!(spec.changed_keys(&more), ["announce_addresses"]);
     let other = net("vni = 1\nlearning = false").unwrap();
     assert!(!spec.can_become(&other) && spec.changed_keys(&other) == ["control"]);
 }
@@ -72,6 +77,10 @@ fn mistakes_are_told_with_their_place() {
             "f:6: overlay[0].peers: with control",
         ),
         ("vni = 1\ncontrol = \"evpn\"\nlearning = true", "overlay[0].learning: with control"),
+        (
+            "vni = 1\nannounce-addresses = true",
+            "only with control = \"evpn\" is anything announced",
+        ),
     ] {
         let found = net(rest).unwrap_err();
         assert!(found.contains(error), "{rest}: {found}");

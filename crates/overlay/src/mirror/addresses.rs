@@ -1,0 +1,105 @@
+//! The IP addresses of stations in one network: those of other hosts, which the control plane has
+//! written, and those of this host, which are written for it to announce.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use frame::{Mac, Vni};
+
+use super::{AddressAnnouncement, Change, MAX_STATIONS, Row};
+
+/// The addresses. Each has one row in the kernel, the control plane's or this host's.
+#[derive(Default)]
+pub(super) struct Addresses {
+    /// The rows of the control plane.
+    learned: HashMap<IpAddr, Mac>,
+    /// The rows of this host.
+    announced: HashMap<IpAddr, Mac>,
+    /// What this host is to announce.
+    here: HashMap<IpAddr, Mac>,
+    /// Addresses that another station has than the overlay was told, or none any more.
+    changed: BTreeSet<IpAddr>,
+    /// Addresses whose rows may have to be written.
+    unwritten: BTreeSet<IpAddr>,
+}
+
+impl Addresses {
+    /// All rows that the kernel has.
+    pub fn rows(&self, bridge: u32) -> impl Iterator<Item = Row> {
+        let row = move |learned| {
+            move |(&address, &mac)| Row::Neighbour { device: bridge, address, mac, learned }
+        };
+        self.learned.iter().map(row(true)).chain(self.announced.iter().map(row(false)))
+    }
+
+    /// Whether the row of an address is known, or one more can be.
+    pub fn has_room(&self, address: IpAddr) -> bool {
+        let is_known = self.learned.contains_key(&address) || self.announced.contains_key(&address);
+        is_known || self.learned.len() + self.announced.len() < MAX_STATIONS
+    }
+
+    /// A station has an address, or nobody has.
+    pub fn apply(&mut self, address: IpAddr, owner: Option<Mac>, learned: bool) {
+        let before = self.learned.remove(&address);
+        self.announced.remove(&address);
+        if let Some(mac) = owner {
+            let rows = if learned { &mut self.learned } else { &mut self.announced };
+            rows.insert(address, mac);
+        }
+        if before != self.learned.get(&address).copied() {
+            self.changed.insert(address);
+        }
+        self.unwritten.insert(address);
+    }
+
+    /// How many addresses of other hosts' stations are known.
+    pub fn learned(&self) -> usize {
+        self.learned.len()
+    }
+
+    /// A station of this host has these addresses, and no others.
+    pub fn set_here(&mut self, mac: Mac, addresses: &[IpAddr]) {
+        let is_gone =
+            |address: &IpAddr, owner: &mut Mac| *owner == mac && !addresses.contains(address);
+        let gone = self.here.extract_if(is_gone);
+        self.unwritten.extend(gone.map(|(address, _)| address));
+        self.here.extend(addresses.iter().map(|address| (*address, mac)));
+        self.unwritten.extend(addresses);
+        // Rows that an earlier process wrote for the station.
+        let rows = self.announced.iter().filter(|(_, owner)| **owner == mac);
+        self.unwritten.extend(rows.map(|(address, _)| *address));
+    }
+
+    /// All rows are compared with what is to be announced.
+    pub fn compare(&mut self) {
+        self.unwritten.extend(self.here.keys().chain(self.announced.keys()));
+    }
+
+    /// What changes for the overlay.
+    pub fn changes(&mut self, vni: Vni) -> impl Iterator<Item = Change> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed.map(move |address| {
+            Change::Neighbour(vni, address, self.learned.get(&address).copied())
+        })
+    }
+
+    /// What is to be written. `is_adopted`: an earlier process has announced the station, which has
+    /// not spoken since.
+    pub fn announcements(
+        &mut self,
+        bridge: u32,
+        is_adopted: impl Fn(Mac) -> bool,
+    ) -> Vec<AddressAnnouncement> {
+        let unwritten = std::mem::take(&mut self.unwritten).into_iter();
+        let change = |address| {
+            let mac = self.here.get(&address).copied();
+            let row = self.announced.get(&address).copied();
+            // A row that is another station's is never taken away.
+            let is_others = self.learned.get(&address).is_some_and(|it| Some(*it) != mac);
+            let is_kept = mac.is_none() && row.is_some_and(&is_adopted);
+            let is_due = mac != row && !is_others && !is_kept;
+            is_due.then_some(AddressAnnouncement { bridge, address, mac })
+        };
+        unwritten.filter_map(change).collect()
+    }
+}
