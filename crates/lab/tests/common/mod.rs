@@ -11,9 +11,13 @@ pub fn lab() -> Command {
 }
 
 /// Builds `ringmain`: cargo builds the programs of the tested package only, and an older daemon
-/// would be found beside them.
+/// would be found beside them. Out of the whole workspace, as tests are: alone, the daemon would have
+/// other features of its dependencies, and all of them would be compiled again.
 fn build_daemon() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo).args(["build", "-q", "-p", "ringmain"]).status().unwrap();
-    assert!(status.success(), "cargo build -p ringmain: {status}");
+    let status = Command::new(cargo)
+        .args(["build", "-q", "--workspace", "--bin", "ringmain"])
+        .status()
+        .unwrap();
+    assert!(status.success(), "cargo build: {status}");
 }

@@ -159,7 +159,7 @@ fn requests_for_announced_addresses_go_to_one_host_alone() {
     for v6 in [false, true] {
         let nobody = if v6 { "fd20::77" } else { "10.20.0.77" };
         site.guests[0].ip("neigh flush dev rm-vm").unwrap();
-        assert!(site.ping(0, KERNEL, v6, 56), "it is answered");
+        site.until("it is answered", |site| site.ping(0, KERNEL, v6, 56));
         // What is asked for later, and that nobody has, comes here.
         let mut ping = site.guests[0].command("ping");
         assert!(
@@ -174,7 +174,7 @@ fn requests_for_announced_addresses_go_to_one_host_alone() {
     }
     site.until("they are gone", |site| site.overlay(0)["neighbours"] == 2);
     site.guests[0].ip("neigh flush dev rm-vm").unwrap();
-    assert!(site.ping(0, KERNEL, false, 56));
+    site.until("it is answered", |site| site.ping(0, KERNEL, false, 56));
     listener.skip_to(&guest(KERNEL, false), "no address");
     // An address that the port may claim no more is withdrawn.
     site.ask(1, &["port", "set", "vm", &format!("addresses={}", guest(1, false))]);
