@@ -31,7 +31,7 @@ pub mod vnet;
 pub mod vxlan;
 
 pub use checksum::{Sum, complete_csum};
-pub use claim::{Claim, Unverifiable, claim};
+pub use claim::{Claim, Unverifiable, claim, requested};
 pub use flow::flow_hash;
 pub use head::{HEAD_LEN, HEADROOM, Head};
 pub use mac::Mac;

@@ -146,7 +146,11 @@ pub fn set_address(bridge: u32, address: IpAddr, mac: Option<Mac>) -> io::Result
     body.extend([0, 0]);
     body.extend(encoded(NDA_DST, &bytes));
     body.extend(mac.into_iter().flat_map(|mac| encoded(NDA_LLADDR, &mac.0)));
-    write(&body, mac.is_some())
+    match write(&body, mac.is_some()) {
+        // A kernel without IPv6.
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
+        done => done,
+    }
 }
 
 /// Writes a row, or takes it away.

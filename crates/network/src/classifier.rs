@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use frame::{Headers, claim};
+use frame::{Headers, requested};
 use parking_lot::Mutex;
 use switch::{PortId, Switch, Verdict};
 
@@ -78,8 +78,7 @@ impl Classifier {
         if !frame.headers.dst.is_multicast() || !frame.action.is_flood() {
             return 0;
         }
-        let requested = claim(burst.head(i).as_slice(), &frame.headers).ok();
-        let Some(address) = requested.and_then(|claim| claim.requested()) else { return 0 };
+        let Some(address) = requested(burst.head(i).as_slice(), &frame.headers) else { return 0 };
         let verdict = self.switch.lock().direct(port, &frame.headers, address);
         if let Some(verdict) = verdict {
             burst.frames_mut()[i].action = Action::of(verdict);

@@ -18,7 +18,7 @@ use crate::route::Routes;
 const MAX_GROUPS: usize = 16;
 
 /// What tells groups apart: a queue and a port in one number, and the change of tags.
-type Way = (u64, TagEdit);
+type GroupKey = (u64, TagEdit);
 
 /// The bit that queues of other workers have, before the port is put behind it.
 const REMOTE: u64 = 1 << 47;
@@ -26,7 +26,7 @@ const REMOTE: u64 = 1 << 47;
 /// Frames of a burst, behind each other, that go to the same queue, for the same port.
 #[derive(Clone, Debug)]
 pub struct Group {
-    way: Way,
+    key: GroupKey,
     /// The port, and the change of the frames' tags.
     pub target: Target,
     /// The queue.
@@ -75,15 +75,15 @@ impl Partition {
                 Egress::Unreachable | Egress::Moving | Egress::Rebalancing => return i,
             };
             // Several ports may share a queue: those of one tunnel.
-            let way = (queue << 16 | u64::from(target.port.0), target.tag);
+            let key = (queue << 16 | u64::from(target.port.0), target.tag);
             if route.over_mtu(frame) {
                 return i;
             }
-            if of_last != Some(way) {
-                let Some(group) = find_group(&mut self.groups, way, *egress, *target) else {
+            if of_last != Some(key) {
+                let Some(group) = find_group(&mut self.groups, key, *egress, *target) else {
                     return i;
                 };
-                (last, of_last) = (group, Some(way));
+                (last, of_last) = (group, Some(key));
                 self.runs += 1;
             }
             route.use_it();
@@ -142,12 +142,17 @@ impl Partition {
     }
 }
 
-/// The group of frames that go this way, which may be new.
+/// The group with this key, which may be new.
 #[inline]
-fn find_group(groups: &mut Vec<Group>, way: Way, egress: Egress, target: Target) -> Option<usize> {
+fn find_group(
+    groups: &mut Vec<Group>,
+    key: GroupKey,
+    egress: Egress,
+    target: Target,
+) -> Option<usize> {
     let count = groups.len();
-    groups.iter().position(|group| group.way == way).or_else(|| {
-        let group = Group { way, target, egress, frames: 0..0 };
+    groups.iter().position(|group| group.key == key).or_else(|| {
+        let group = Group { key, target, egress, frames: 0..0 };
         (count < MAX_GROUPS).then(|| groups.push(group)).map(|()| count)
     })
 }
