@@ -27,7 +27,7 @@ use tracing::{info, warn};
 
 use crate::api::Counts;
 use crate::config::OverlaySpec;
-use crate::overlays::{TUNNELS, network};
+use crate::overlay_network::{TUNNELS, network};
 use crate::report;
 
 /// Pause after the kernel has refused something.

@@ -21,6 +21,7 @@ pub mod kind;
 mod line;
 pub mod metrics;
 mod natural;
+mod overlay_network;
 mod overlays;
 pub mod pcapng;
 mod periodic;

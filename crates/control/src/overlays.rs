@@ -9,7 +9,7 @@ use frame::vxlan::outer::{OVERHEAD_V4, OVERHEAD_V6};
 use hostlink::shadow;
 use hostlink::udp::{PeerSpec, Underlay, UnderlayError, path_mtu, peer_name};
 use network::fabric::Fabric;
-use switch::{Hold, Network, PortId, Station, Tunnel};
+use switch::{Hold, PortId, Station, Tunnel};
 use tracing::{info, warn};
 
 use crate::api::{
@@ -19,13 +19,12 @@ use crate::api::{
 use crate::config::{ControlPlane, OverlaySpec};
 use crate::evpn::{Evpn, Status};
 use crate::kind::Kind;
+use crate::overlay_network::{TUNNELS, network};
 use crate::reload::Change;
 use crate::report;
 
 /// MTU of an underlay to which no way is known: that of Ethernet.
 const ETHERNET: u16 = 1500;
-/// The group of all ends of tunnels: nothing goes from one into another, whatever their overlay.
-pub const TUNNELS: u16 = 0;
 
 /// The overlays of a daemon, in the order of their configuration.
 pub struct Overlays {
@@ -289,10 +288,6 @@ fn names(spec: &OverlaySpec, service: &Service) -> Vec<(PortId, String)> {
     let peers = service.underlay.peers().into_iter();
     let peers = peers.map(|(vni, vtep, port)| (port, peer_name(&spec.name, vni, vtep)));
     peers.chain([(service.underlay.port(), spec.name.clone())]).collect()
-}
-
-pub fn network(vlan: Option<u16>) -> Network {
-    vlan.and_then(Network::vlan).unwrap_or(Network::UNTAGGED)
 }
 
 /// Longest IP packet of the networks: what the narrowest way to a peer leaves.

@@ -9,6 +9,7 @@ mod end;
 mod endpoint;
 mod fault;
 mod hand_over;
+mod hand_over_request;
 mod signals;
 mod subject;
 mod thread;
@@ -65,7 +66,7 @@ pub struct Server {
     stop: Arc<Event>,
     /// Has the thread look at its requests.
     hand_over: Arc<Event>,
-    requests: Sender<hand_over::HandOverRequest>,
+    requests: Sender<hand_over_request::HandOverRequest>,
     thread: Option<JoinHandle<()>>,
     /// Disconnected when the thread has ended.
     ended: Receiver<()>,

@@ -6,27 +6,16 @@
 //! process has, and [started](Server::start_saved).
 
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use super::hand_over_request::HandOverRequest;
 use super::{Endpoint, Port, QueueFaults, Server, Subject};
 use crate::transport::saved::{Files, HandOverError, Positions, SavedServer};
 
 /// How long a server may take to listen to its owner. A server pauses for two seconds after a
 /// front-end that broke the protocol.
 const PARK_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A request of the owner to the thread of a server.
-pub(super) enum HandOverRequest {
-    /// To say how things are, and to serve nobody from then on.
-    Park(Sender<Result<(SavedServer, Files), HandOverError>>),
-    /// To stop all vrings.
-    Pause(Sender<Positions>),
-    /// To go on as before. Closed when it does.
-    Unpark(Sender<()>),
-    /// To start the vrings of another process.
-    Start(Positions, Sender<Result<(), String>>),
-}
 
 impl Server {
     /// Has the server serve nobody; vrings go on. Returns its state for another process.

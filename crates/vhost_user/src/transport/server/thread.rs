@@ -13,7 +13,7 @@ use unix_socket::{Listener, SocketType, connect_to};
 use super::Port;
 use super::end::End;
 use super::endpoint::Endpoint;
-use super::hand_over::HandOverRequest;
+use super::hand_over_request::HandOverRequest;
 use super::signals::{Signals, Wakeup};
 use super::subject::{Subject, log};
 use crate::transport::connection::{Connection, Incoming, Message};

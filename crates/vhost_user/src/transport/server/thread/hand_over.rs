@@ -7,7 +7,7 @@ use crate::transport::connection::Connection;
 use crate::transport::saved::{Files, HandOverError, Positions, SavedServer};
 use crate::transport::server::Port;
 use crate::transport::server::end::End;
-use crate::transport::server::hand_over::HandOverRequest;
+use crate::transport::server::hand_over_request::HandOverRequest;
 use crate::transport::server::subject::log;
 use crate::transport::session::Session;
 use crate::transport::status::State;
