@@ -228,7 +228,7 @@ fn one_network(outer: &Family) {
     site.guest.ip("link set rm-vm mtu 1500").unwrap();
     assert!(!site.ping(&V4, site.mtu + 1));
     let peer = site.json(&["port", "show", &format!("net/100/{}", outer.outer[1]), "--json"]);
-    assert!(peer["total"]["drops"]["over_mtu"].as_u64().unwrap() >= 3, "{peer:#}");
+    assert!(peer["total"]["drops"]["over_mtu"].as_u64().unwrap() > 0, "{peer:#}");
 }
 
 fn ip(family: &Family) -> &'static str {
