@@ -226,9 +226,16 @@ fn one_network(outer: &Family) {
     shows_what_it_did(&site, outer);
     // A guest that does not heed the MTU loses its packets, and the reason has a name.
     site.guest.ip("link set rm-vm mtu 1500").unwrap();
-    assert!(!site.ping(&V4, site.mtu + 1));
-    let peer = site.json(&["port", "show", &format!("net/100/{}", outer.outer[1]), "--json"]);
-    assert!(peer["total"]["drops"]["over_mtu"].as_u64().unwrap() > 0, "{peer:#}");
+    let began = Instant::now();
+    loop {
+        assert!(!site.ping(&V4, site.mtu + 1));
+        let peer = site.json(&["port", "show", &format!("net/100/{}", outer.outer[1]), "--json"]);
+        if peer["total"]["drops"]["over_mtu"].as_u64().unwrap() >= 3 {
+            break;
+        }
+        // A guest that does not get its processor sends less than it is told to.
+        assert!(began.elapsed() < Duration::from_secs(60), "{peer:#}");
+    }
 }
 
 fn ip(family: &Family) -> &'static str {
