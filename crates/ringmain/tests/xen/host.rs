@@ -10,12 +10,9 @@ use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
 
 /// Queues that the guests' frontends ask for, and that a vif may have.
 pub const QUEUES: u16 = 4;
-/// How long streams between guests pause, so that dom0 can look at the daemon's counters meanwhile.
-pub const PAUSE: Duration = Duration::from_millis(100);
 /// The words in `xl.cfg` for a vif that the daemon serves.
 pub const VIF: &str = "script=vif-ringmain";
 const VIFS: &str = "[[port]]\nname = \"vifs\"\nkind = \"xen\"\nqueues = 4\n";
@@ -185,26 +182,21 @@ impl Scene {
         self.service.borrow().as_ref().unwrap().log().unwrap()
     }
 
-    /// Bytes that the first vif of each guest has received.
-    pub fn received(&self, guests: [&Domain; 2]) -> [u64; 2] {
-        let ports = self.stats().ports;
-        guests.map(|guest| {
-            let name = format!("vif{}.0", guest.id());
-            let port = ports.iter().find(|port| port.name == name);
-            port.map_or(0, |port| port.total.rx_bytes)
-        })
-    }
-
     /// The port of a guest's vif, when there is one.
     pub fn port(&self, guest: &Domain, handle: u16) -> Option<PortReport> {
-        let name = format!("vif{}.{handle}", guest.id());
-        self.stats().ports.into_iter().find(|port| port.name == name)
+        port_of(&self.stats(), guest, handle).cloned()
     }
 
     /// Checks, once nothing moves, that what came in equals what went out plus what was dropped.
     pub fn check_balance(&self) {
         eventually("all frames", || is_balanced(&self.stats()));
     }
+}
+
+/// The port of a guest's vif, when there is one.
+pub fn port_of<'a>(stats: &'a Stats, guest: &Domain, handle: u16) -> Option<&'a PortReport> {
+    let name = format!("vif{}.{handle}", guest.id());
+    stats.ports.iter().find(|port| port.name == name)
 }
 
 /// Removes what other tests left behind in dom0, and after one that failed, all guests.

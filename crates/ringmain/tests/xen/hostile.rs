@@ -3,13 +3,17 @@
 //!
 //! The attacks are those of `tests/frontends`, whose executable runs in the guest.
 
+use super::exchange::Exchange;
 use super::executable::executable;
-use super::host::{PAUSE, Scene};
-use super::traffic::{LIMIT, Stream, address, eventually, noise, ping, stream};
+use super::host::{Scene, port_of};
+use super::traffic::{LIMIT, eventually};
 use control::api::{PortReport, Stats};
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec};
 use std::process::Command;
+
+/// What each innocent guest receives at least while an attack goes on, in bytes.
+const MEGABYTE: u64 = 1 << 20;
 
 /// What the port of the hostile guest must be charged with.
 enum Charge {
@@ -87,53 +91,9 @@ fn hostile_guest(scene: &Scene) -> Domain {
     foe
 }
 
-/// Two stock guests that send to each other, at a rate that leaves time for others: dom0 looks at
-/// the daemon's counters again and again, on the same two emulated processors.
-struct Innocents<'a> {
-    scene: &'a Scene,
-    guests: [&'a Domain; 2],
-    streams: [Stream; 2],
-}
-
-impl<'a> Innocents<'a> {
-    fn start(scene: &'a Scene) -> Self {
-        let guests = scene.plugged(["", ""]);
-        let [a, b] = guests;
-        ping(a, &address(1));
-        for guest in guests {
-            guest.must("head -c 64k /dev/urandom >/tmp/noise", LIMIT).unwrap();
-        }
-        let streams =
-            [stream(a, b, &address(1), &noise(PAUSE)), stream(b, a, &address(0), &noise(PAUSE))];
-        Innocents { scene, guests, streams }
-    }
-
-    /// Whether each has received a megabyte between two looks at the counters.
-    fn went_on(&self, before: &Stats, now: &Stats) -> bool {
-        self.guests.iter().all(|guest| {
-            let [before, now] = [before, now].map(|stats| port(stats, guest).total.rx_bytes);
-            now > before + (1 << 20)
-        })
-    }
-
-    /// Nothing was lost or changed on the way, and nothing was held against them.
-    fn finish(self) {
-        for guest in self.guests {
-            guest.must("touch /tmp/stop", LIMIT).unwrap();
-        }
-        self.streams.into_iter().for_each(Stream::finish);
-        for guest in self.guests {
-            let port = self.scene.port(guest, 0).unwrap();
-            let held = (port.violations, port.control_delayed, &port.reason);
-            assert_eq!(held, (0, 0, &None), "{port:#?}");
-        }
-    }
-}
-
-/// The port of a guest's only vif.
+/// The port of the hostile guest's only vif.
 fn port<'a>(stats: &'a Stats, guest: &Domain) -> &'a PortReport {
-    let name = format!("vif{}.0", guest.id());
-    stats.ports.iter().find(|port| port.name == name).unwrap()
+    port_of(stats, guest, 0).unwrap()
 }
 
 /// Ends the attack when it is dropped: a check that fails must not wait for an attack that goes on.
@@ -157,7 +117,7 @@ fn command(attack: &str) -> String {
 
 /// Carries out an attack until the port has been charged for it, and the innocents have gone on
 /// meanwhile.
-fn run(innocents: &Innocents<'_>, foe: &Domain, (name, charge): &(&str, Charge)) {
+fn run(innocents: &Exchange<'_>, foe: &Domain, (name, charge): &(&str, Charge)) {
     let before = innocents.scene.stats();
     let attack = foe.spawn(&command(name)).unwrap();
     std::thread::scope(|scope| {
@@ -168,7 +128,7 @@ fn run(innocents: &Innocents<'_>, foe: &Domain, (name, charge): &(&str, Charge))
             // An attack that connects again after it was stopped is seen stopped only for a while.
             let now = innocents.scene.stats();
             charged |= charge.is_made(port(&before, foe), port(&now, foe));
-            thread.is_finished() || charged && innocents.went_on(&before, &now)
+            thread.is_finished() || charged && innocents.went_on(&before, &now, MEGABYTE)
         });
         drop(ending);
         let said = thread.join().unwrap();
@@ -209,7 +169,7 @@ fn a_hostile_guest_disturbs_nobody_and_leaves_nothing_behind() {
     // It boots while the others do.
     let foe = hostile_guest(&scene);
     let id = foe.id();
-    let innocents = Innocents::start(&scene);
+    let innocents = Exchange::start(&scene);
     let daemon = scene.stats().pid;
     // The hostile guest has not connected its vif yet.
     let before = holdings(&scene);
@@ -238,8 +198,15 @@ fn a_hostile_guest_disturbs_nobody_and_leaves_nothing_behind() {
     });
 
     let since = scene.stats();
-    eventually("the innocents", || innocents.went_on(&since, &scene.stats()));
+    eventually("the innocents", || innocents.went_on(&since, &scene.stats(), MEGABYTE));
+    let guests = innocents.guests;
     innocents.finish();
+    // Nothing was held against them.
+    for guest in guests {
+        let port = scene.port(guest, 0).unwrap();
+        let held = (port.violations, port.control_delayed, &port.reason);
+        assert_eq!(held, (0, 0, &None), "{port:#?}");
+    }
     assert_eq!(scene.stats().pid, daemon, "another daemon");
     scene.check_balance();
 }

@@ -6,6 +6,7 @@
 
 mod boot;
 mod disk;
+mod exchange;
 mod executable;
 mod host;
 mod hostile;

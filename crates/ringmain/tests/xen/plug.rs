@@ -1,8 +1,9 @@
 //! Vifs that come and go, by the toolstack's hand and by the guest's.
 
-use super::host::{PAUSE, QUEUES, Scene};
+use super::exchange::send_noise;
+use super::host::{QUEUES, Scene};
 use super::traffic::{
-    At, LIMIT, address, address_it, eventually, listens, noise, ping, ping_both, stream, tcp_both,
+    At, LIMIT, address, address_it, eventually, listens, ping, ping_both, tcp_both,
 };
 use control::api::PortState;
 use lab::guest::Shell;
@@ -97,8 +98,7 @@ fn a_guest_is_destroyed_under_traffic_and_its_neighbours_go_on() {
     address_it(&c, "eth0", 2);
 
     ping(a, &address(1));
-    a.must("head -c 64k /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    let neighbours = stream(a, b, &address(1), &noise(PAUSE));
+    let neighbours = send_noise(a, b, 1);
     // Both to it and from it.
     let servers = [&c, b].map(|guest| guest.spawn("iperf -s").unwrap());
     listens(&c, "netstat -ltn", 5001);
@@ -111,7 +111,7 @@ fn a_guest_is_destroyed_under_traffic_and_its_neighbours_go_on() {
         let total = scene.port(&c, 0).unwrap().total;
         total.tx_bytes > bytes && total.rx_bytes > bytes
     };
-    eventually("traffic", || busy(1 << 20));
+    eventually("traffic", || busy(4 << 20));
     c.destroy().unwrap();
     assert!(from.wait(LIMIT).is_err(), "it ran in a guest that is gone");
     eventually("the port to go", || scene.stats().ports.iter().all(|port| port.name != name));
@@ -119,7 +119,7 @@ fn a_guest_is_destroyed_under_traffic_and_its_neighbours_go_on() {
     // The neighbours have lost nothing, and get on.
     let carried = || scene.port(b, 0).unwrap().total.rx_bytes;
     let before = carried();
-    eventually("the neighbours", || carried() > before + (1 << 20));
+    eventually("the neighbours", || carried() > before + (4 << 20));
     a.must("touch /tmp/stop", LIMIT).unwrap();
     neighbours.finish();
     to.stop(LIMIT).unwrap();

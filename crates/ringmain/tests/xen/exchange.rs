@@ -1,0 +1,50 @@
+//! Two stock guests that send to each other, with pauses: dom0 looks at the daemon's counters again
+//! and again, on the same two emulated processors.
+
+use super::host::{Scene, port_of};
+use super::traffic::{LIMIT, Stream, address, noise, ping, stream};
+use control::api::Stats;
+use lab::guest::Shell;
+use lab::xen::Domain;
+use std::time::Duration;
+
+/// How long streams pause after each piece of noise.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The guests, with a vif each, and a stream each way.
+pub struct Exchange<'a> {
+    pub scene: &'a Scene,
+    pub guests: [&'a Domain; 2],
+    streams: [Stream; 2],
+}
+
+/// Starts to send noise, with pauses, from a guest to the address of another one's port.
+pub fn send_noise(from: &Domain, to: &Domain, port: usize) -> Stream {
+    from.must("head -c 64k /dev/urandom >/tmp/noise", LIMIT).unwrap();
+    stream(from, to, &address(port), &noise(PAUSE))
+}
+
+impl<'a> Exchange<'a> {
+    pub fn start(scene: &'a Scene) -> Self {
+        let guests = scene.plugged(["", ""]);
+        let [a, b] = guests;
+        ping(a, &address(1));
+        Exchange { scene, guests, streams: [send_noise(a, b, 1), send_noise(b, a, 0)] }
+    }
+
+    /// Whether each has received more than so many bytes between two looks at the counters.
+    pub fn went_on(&self, before: &Stats, now: &Stats, bytes: u64) -> bool {
+        self.guests.iter().all(|guest| {
+            let received = |stats| port_of(stats, guest, 0).map_or(0, |port| port.total.rx_bytes);
+            received(now) > received(before) + bytes
+        })
+    }
+
+    /// Ends the streams. Nothing was lost or changed on the way.
+    pub fn finish(self) {
+        for guest in self.guests {
+            guest.must("touch /tmp/stop", LIMIT).unwrap();
+        }
+        self.streams.into_iter().for_each(Stream::finish);
+    }
+}
