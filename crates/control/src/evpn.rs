@@ -51,7 +51,6 @@ pub struct Status {
 /// addresses are forgotten.
 pub struct Evpn {
     fabric: Arc<Fabric>,
-    networks: Vec<Network>,
     watcher: WatcherId,
     stop: Arc<AtomicBool>,
     wake: Arc<OwnedFd>,
@@ -99,8 +98,7 @@ impl Evpn {
         let thread = Builder::new().name(name).spawn(move || engine.run());
         let thread = thread.inspect_err(|_| fabric.unwatch(watcher))?;
         let fabric = Arc::clone(fabric);
-        let networks = spec.networks.iter().map(|(_, vlan)| network(*vlan)).collect();
-        Ok(Evpn { fabric, networks, watcher, stop, wake, status, thread: Some(thread) })
+        Ok(Evpn { fabric, watcher, stop, wake, status, thread: Some(thread) })
     }
 
     /// What the thread says of its work.
@@ -122,7 +120,6 @@ impl Drop for Evpn {
             let _ = thread.join();
         }
         self.fabric.unwatch(self.watcher);
-        self.networks.iter().for_each(|network| self.fabric.forget_neighbours(*network));
     }
 }
 
@@ -173,6 +170,7 @@ impl Engine {
                 Err(error) => again = Some(self.put_off(&error)),
             }
         }
+        self.networks.values().for_each(|vlan| self.fabric.forget_neighbours(network(*vlan)));
     }
 
     fn now(&self) -> u64 {
@@ -244,12 +242,11 @@ impl Engine {
                 let networks: Vec<_> =
                     self.networks.iter().map(|(vni, vlan)| (*vni, network(*vlan))).collect();
                 for (vni, network) in networks {
-                    let own = stations.iter().filter(|(station, _)| station.network == network);
+                    let own = || stations.iter().filter(|(station, _)| station.network == network);
                     let macs: HashMap<Mac, Presence> =
-                        own.map(|(station, found)| (station.mac, presence(*found))).collect();
+                        own().map(|(station, found)| (station.mac, presence(*found))).collect();
                     self.mirror.set_all_here(vni, &macs);
-                    let own = stations.iter().filter(|(station, _)| station.network == network);
-                    own.for_each(|(station, found)| self.see_addresses(vni, *station, *found));
+                    own().for_each(|(station, found)| self.see_addresses(vni, *station, *found));
                 }
             }
         }
@@ -259,6 +256,8 @@ impl Engine {
     /// have.
     fn see_addresses(&mut self, vni: Vni, station: Station, found: switch::Presence) {
         let addresses = match found {
+            // They went with the guest.
+            switch::Presence::Away => return,
             switch::Presence::Locked if self.announces_addresses => {
                 self.fabric.addresses_of(station)
             }
@@ -319,7 +318,7 @@ impl Engine {
                     self.fabric.set_tunnel(*port, tunnel);
                     return Ok(());
                 }
-                let vlan = self.networks.get(&vni).copied().flatten();
+                let vlan = self.vlan(vni);
                 let peer = PeerSpec { vni, vtep, vlan, mtu: self.mtu, tunnel };
                 let port = self.underlay.add_peer(&peer);
                 let port = port.map_err(|error| format!("peer {vtep}: {error}"))?;
@@ -340,15 +339,22 @@ impl Engine {
                 pinned.map_err(|error| error.to_string())?;
             }
             Change::Neighbour(vni, address, mac) => {
-                let vlan = self.networks.get(&vni).copied().flatten();
-                self.fabric.set_neighbour(network(vlan), address, mac);
+                self.fabric.set_neighbour(self.network(vni), address, mac);
             }
             Change::NoStation(vni, mac) => _ = self.fabric.unpin(self.station(vni, mac)),
         }
         Ok(())
     }
 
+    fn vlan(&self, vni: Vni) -> Option<u16> {
+        self.networks.get(&vni).copied().flatten()
+    }
+
+    fn network(&self, vni: Vni) -> Network {
+        network(self.vlan(vni))
+    }
+
     fn station(&self, vni: Vni, mac: Mac) -> Station {
-        Station { network: network(self.networks.get(&vni).copied().flatten()), mac }
+        Station { network: self.network(vni), mac }
     }
 }

@@ -15,7 +15,7 @@ use rustix::net::{
     sockopt,
 };
 
-use crate::route_socket::{HEADER, attribute, encoded, message, request};
+use crate::route_socket::{HEADER, attribute, encoded, message, request, unless_unsupported};
 
 /// `struct ndmsg`, in bytes.
 const NEIGHBOUR: usize = 12;
@@ -146,11 +146,7 @@ pub fn set_address(bridge: u32, address: IpAddr, mac: Option<Mac>) -> io::Result
     body.extend([0, 0]);
     body.extend(encoded(NDA_DST, &bytes));
     body.extend(mac.into_iter().flat_map(|mac| encoded(NDA_LLADDR, &mac.0)));
-    match write(&body, mac.is_some()) {
-        // A kernel without IPv6.
-        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
-        done => done,
-    }
+    unless_unsupported(write(&body, mac.is_some()))
 }
 
 /// Writes a row, or takes it away.

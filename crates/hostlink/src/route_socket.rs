@@ -139,6 +139,14 @@ fn kind(attributes: &[u8]) -> LinkKind {
     }
 }
 
+/// What belongs to an address family that the kernel lacks, like IPv6, need not be done.
+pub(crate) fn unless_unsupported(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
+        done => done,
+    }
+}
+
 /// The value of the first attribute of that type.
 pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some(&[a, b, c, d]) = attributes.first_chunk() {

@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use frame::Vni;
 use overlay::mirror::Devices;
 
-use crate::route_socket::{LINK_HEADER, attribute, encoded, link_header, request};
+use crate::route_socket::{
+    LINK_HEADER, attribute, encoded, link_header, request, unless_unsupported,
+};
 use crate::tun;
 
 /// The UDP port of the shadows. No datagram goes out or comes in there: the overlay has the real one.
@@ -162,11 +164,7 @@ fn set_up(index: u32) -> io::Result<()> {
 fn without_addresses(index: u32) -> io::Result<()> {
     let mode = encoded(IFLA_INET6_ADDR_GEN_MODE, &[NO_ADDRESS]);
     let family = encoded(libc::AF_INET6 as u16 | NESTED, &mode);
-    match change(index, &encoded(IFLA_AF_SPEC | NESTED, &family)) {
-        // A kernel without IPv6.
-        Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(()),
-        done => done,
-    }
+    unless_unsupported(change(index, &encoded(IFLA_AF_SPEC | NESTED, &family)))
 }
 
 /// What a port receives says nothing: its stations are announced by rows.

@@ -43,15 +43,6 @@ impl Switch {
         exist.store(!table.is_empty(), Ordering::Relaxed);
     }
 
-    /// The addresses that a port may claim have changed: whoever announces its stations has to look.
-    pub fn readdressed(&mut self, port: PortId) {
-        let Some(rule) = self.port_rule(port) else { return };
-        let Some(mac) = rule.mac else { return };
-        let stations: Vec<Station> =
-            rule.vlan.networks().map(|network| Station { network, mac }).collect();
-        stations.into_iter().for_each(|station| self.table.sightings.note(station));
-    }
-
     /// Whether any address is known: as long as none is, nobody needs to ask.
     pub fn has_neighbours(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.neighbours.exist)

@@ -3,6 +3,7 @@
 use frame::Mac;
 
 use crate::port_id::PortId;
+use crate::station::Station;
 use crate::vlan::Vlan;
 
 /// The configuration of a port.
@@ -12,6 +13,14 @@ pub struct PortRule {
     pub vlan: Vlan,
     /// The only source address that it may use. No other port of its networks may use it then.
     pub mac: Option<Mac>,
+}
+
+impl PortRule {
+    /// The stations that are locked to the port: its address, in each of its networks.
+    pub(crate) fn locked(&self) -> impl Iterator<Item = Station> {
+        let networks = move |mac| self.vlan.networks().map(move |network| Station { network, mac });
+        self.mac.into_iter().flat_map(networks)
+    }
 }
 
 /// Why a rule was refused. Nothing has changed then.

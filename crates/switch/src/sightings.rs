@@ -125,6 +125,14 @@ impl Switch {
         }
     }
 
+    /// The IP addresses that a port may claim have changed: watchers are told of the stations that
+    /// are locked to the port.
+    pub fn readdressed(&mut self, port: PortId) {
+        for station in self.locked_to(port) {
+            self.table.sightings.note(station);
+        }
+    }
+
     /// Whether a station has been heard at a port of this host, and is there still.
     fn presence(&self, station: Station) -> Presence {
         if self.owner(station).is_some() {

@@ -207,14 +207,7 @@ impl Switch {
     /// The address table: locked, pinned and learned stations, sorted by network and address.
     pub fn table(&self, now: u32) -> Vec<Row> {
         let locked = self.ports.iter().flat_map(|(port, rule)| {
-            let mac = rule.mac.into_iter();
-            mac.flat_map(move |mac| {
-                rule.vlan.networks().map(move |network| Row {
-                    station: Station { network, mac },
-                    port: *port,
-                    idle: None,
-                })
-            })
+            rule.locked().map(|station| Row { station, port: *port, idle: None })
         });
         let learned = self.table.iter().map(|(station, entry)| Row {
             station,
@@ -330,8 +323,8 @@ impl Switch {
         if mac.is_multicast() || mac.is_zero() {
             return Err(RuleError::Mac(mac));
         }
-        let stations = rule.vlan.networks().map(|network| Station { network, mac });
-        let owner = stations.filter_map(|station| self.owner(station)).find(|owner| *owner != port);
+        let owner =
+            rule.locked().filter_map(|station| self.owner(station)).find(|owner| *owner != port);
         match owner {
             Some(owner) => Err(RuleError::Taken { mac, port: owner }),
             None => Ok(rule),
@@ -342,9 +335,7 @@ impl Switch {
         if let Some(mac) = rule.mac {
             self.locked.entry(mac).or_default().push(port);
             // The address may have been learned elsewhere while no port owned it.
-            for network in rule.vlan.networks() {
-                self.table.forget(Station { network, mac });
-            }
+            rule.locked().for_each(|station| self.table.forget(station));
         }
         self.ports.insert(port, rule);
         self.reconfigured();
@@ -373,9 +364,9 @@ impl Switch {
         true
     }
 
-    /// What the configuration says about a port.
-    pub(crate) fn port_rule(&self, port: PortId) -> Option<&PortRule> {
-        self.ports.get(&port)
+    /// The stations that are locked to a port.
+    pub(crate) fn locked_to(&self, port: PortId) -> Vec<Station> {
+        self.ports.get(&port).into_iter().flat_map(PortRule::locked).collect()
     }
 
     /// Whether the port is in the network.

@@ -87,17 +87,18 @@ impl Site {
         String::from_utf8(done.stdout).unwrap()
     }
 
+    fn json(&self, host: usize, args: &[&str]) -> Json {
+        serde_json::from_str(&self.ask(host, args)).unwrap()
+    }
+
     /// What one of our daemons says of its overlay.
     pub fn overlay(&self, host: usize) -> Json {
-        let answer: Json =
-            serde_json::from_str(&self.ask(host, &["overlay", "show", "--json"])).unwrap();
-        answer["overlays"][0].clone()
+        self.json(host, &["overlay", "show", "--json"])["overlays"][0].clone()
     }
 
     /// What one of our daemons says of another host; null: it knows none there.
     pub fn peer(&self, host: usize, other: usize) -> Json {
-        let answer: Json =
-            serde_json::from_str(&self.ask(host, &["overlay", "peers", "--json"])).unwrap();
+        let answer = self.json(host, &["overlay", "peers", "--json"]);
         let mut peers = answer["peers"].as_array().unwrap().iter();
         peers.find(|peer| peer["vtep"] == self.address(other)).cloned().unwrap_or_default()
     }
