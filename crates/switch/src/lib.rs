@@ -26,6 +26,7 @@ mod sightings;
 mod station;
 mod switch;
 mod tunnel;
+mod verdict;
 mod vlan;
 
 pub use frame::TagEdit;
@@ -38,6 +39,7 @@ pub use port_rule::{PortRule, RuleError};
 pub use reason::DropReason;
 pub use sightings::{Presence, Sighted, Wake, WatcherId};
 pub use station::Station;
-pub use switch::{Decision, Row, Switch, Target, Verdict};
+pub use switch::{Row, Switch};
 pub use tunnel::{Hold, MAX_PINS, PinError, Tunnel};
+pub use verdict::{Decision, Target, Verdict};
 pub use vlan::{Network, Vlan};

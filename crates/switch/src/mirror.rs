@@ -11,7 +11,7 @@ use std::sync::Arc;
 use frame::TagEdit;
 
 use crate::port_id::PortId;
-use crate::switch::Target;
+use crate::verdict::Target;
 
 /// The receivers of a flood, and its mirrors.
 #[derive(Clone)]

@@ -1,20 +1,12 @@
-//! IP addresses of stations on other hosts, and requests for them (ARP, and neighbour solicitations).
-//!
-//! Such a request is a broadcast or a multicast: without more knowledge, each other host gets a copy.
-//! Where a control plane has said which station has the address, and where that station is, the
-//! request goes to the station's host alone. The station itself answers, so a wrong entry delays an
-//! answer at worst until the entry is gone, and never makes one up.
+//! IP addresses of stations on other hosts.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use frame::{Headers, Mac};
+use frame::Mac;
 
-use crate::port_id::PortId;
-use crate::station::Station;
-use crate::switch::{Decision, Switch, Verdict};
 use crate::vlan::Network;
 
 /// The addresses that are known.
@@ -24,50 +16,29 @@ pub(crate) struct Neighbours {
     exist: Arc<AtomicBool>,
 }
 
-impl Switch {
-    /// Says which station of a network has an IP address; `None`: nobody knows. The caller bounds
-    /// how many there are.
-    pub fn set_neighbour(&mut self, network: Network, address: IpAddr, mac: Option<Mac>) {
-        let Neighbours { table, exist } = &mut self.neighbours;
+impl Neighbours {
+    /// Says which station of a network has an IP address; `None`: nobody knows.
+    pub fn set(&mut self, network: Network, address: IpAddr, mac: Option<Mac>) {
         match mac {
-            Some(mac) => _ = table.insert((network, address), mac),
-            None => _ = table.remove(&(network, address)),
+            Some(mac) => _ = self.table.insert((network, address), mac),
+            None => _ = self.table.remove(&(network, address)),
         }
-        exist.store(!table.is_empty(), Ordering::Relaxed);
+        self.exist.store(!self.table.is_empty(), Ordering::Relaxed);
     }
 
     /// Forgets all addresses in a network.
-    pub fn forget_neighbours(&mut self, network: Network) {
-        let Neighbours { table, exist } = &mut self.neighbours;
-        table.retain(|(of, _), _| *of != network);
-        exist.store(!table.is_empty(), Ordering::Relaxed);
+    pub fn forget(&mut self, network: Network) {
+        self.table.retain(|(of, _), _| *of != network);
+        self.exist.store(!self.table.is_empty(), Ordering::Relaxed);
     }
 
-    /// Whether any address is known: as long as none is, nobody needs to ask.
-    pub fn has_neighbours(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.neighbours.exist)
+    /// The station of a network that has the address.
+    pub fn get(&self, network: Network, address: IpAddr) -> Option<Mac> {
+        self.table.get(&(network, address)).copied()
     }
 
-    /// Where a request for the owner of `address` goes, if not to all: to the tunnel behind which
-    /// the owner is. The verdict is for this frame alone.
-    pub fn direct(
-        &mut self,
-        ingress: PortId,
-        headers: &Headers,
-        address: IpAddr,
-    ) -> Option<Verdict> {
-        let (network, form) = self.admit(ingress, headers).ok()?;
-        let mac = *self.neighbours.table.get(&(network, address))?;
-        let owner = Station { network, mac };
-        if self.tunnels.contains_key(&ingress) || self.owner(owner).is_some() {
-            return None;
-        }
-        let target = self.unicast(ingress, self.pinned(owner)?, owner, form).ok()?;
-        let mirrors = self.mirrors.copies(ingress, [&target]);
-        let stamp = self.generations.stamp(Station { network, mac: headers.src }, owner);
-        Some(Verdict { decision: Decision::To(target), mirrors, stamp })
+    /// Whether any address is known.
+    pub fn exist(&self) -> &Arc<AtomicBool> {
+        &self.exist
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,12 +7,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::port_id::PortId;
 use crate::station::Station;
-use crate::switch::Switch;
 
 /// Stations that a watcher is told of at most.
-const MOST: usize = 4096;
+pub(crate) const MOST: usize = 4096;
 
 /// Wakes a watcher. Called while the switch is locked, so it must not ask anything.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -89,73 +87,37 @@ impl Sightings {
             self.note(station);
         }
     }
-}
 
-impl Switch {
-    /// From now on, `wake` is called when there is something new about stations of this host, once
-    /// until [`sighted`](Self::sighted) is asked. There is at once: all stations.
+    /// Whether a station of a locked port was heard.
+    pub fn has_heard(&self, station: Station) -> bool {
+        self.heard.contains_key(&station)
+    }
+
+    /// The stations of locked ports that were heard.
+    pub fn heard(&self) -> impl Iterator<Item = Station> {
+        self.heard.keys().copied()
+    }
+
+    /// A new watcher, to whom all stations are new.
     pub fn watch(&mut self, wake: Wake) -> WatcherId {
-        let sightings = &mut self.table.sightings;
-        let id = WatcherId(sightings.next);
-        sightings.next += 1;
+        let id = WatcherId(self.next);
+        self.next += 1;
         wake();
-        sightings.watchers.push(Watcher { id, wake, changed: None });
+        self.watchers.push(Watcher { id, wake, changed: None });
         id
     }
 
     /// Forgets a watcher.
     pub fn unwatch(&mut self, id: WatcherId) {
-        let sightings = &mut self.table.sightings;
-        sightings.watchers.retain(|watcher| watcher.id != id);
-        if sightings.watchers.is_empty() {
-            sightings.heard.clear();
+        self.watchers.retain(|watcher| watcher.id != id);
+        if self.watchers.is_empty() {
+            self.heard.clear();
         }
     }
 
-    /// What is new to a watcher.
-    pub fn sighted(&mut self, id: WatcherId) -> Sighted {
-        let mut watchers = self.table.sightings.watchers.iter_mut();
-        let watcher = watchers.find(|watcher| watcher.id == id);
-        let changed = watcher.map(|watcher| watcher.changed.replace(HashSet::new()));
-        match changed.flatten() {
-            Some(stations) => Sighted::Some(
-                stations.into_iter().map(|station| (station, self.presence(station))).collect(),
-            ),
-            None => Sighted::All(self.stations_here()),
-        }
-    }
-
-    /// The IP addresses that a port may claim have changed: watchers are told of the stations that
-    /// are locked to the port.
-    pub fn readdressed(&mut self, port: PortId) {
-        for station in self.locked_to(port) {
-            self.table.sightings.note(station);
-        }
-    }
-
-    /// Whether a station has been heard at a port of this host, and is there still.
-    fn presence(&self, station: Station) -> Presence {
-        if self.owner(station).is_some() {
-            return match self.table.sightings.heard.contains_key(&station) {
-                true => Presence::Locked,
-                false => Presence::Away,
-            };
-        }
-        let is_end = |port: PortId| self.tunnels.contains_key(&port);
-        let is_learned = self.table.get(station).is_some_and(|port| !is_end(port));
-        match self.pinned(station).is_none() && is_learned {
-            true => Presence::Learned,
-            false => Presence::Away,
-        }
-    }
-
-    fn stations_here(&self) -> Vec<(Station, Presence)> {
-        let heard = self.table.sightings.heard.keys().copied();
-        let learned = self.table.iter().map(|(station, _)| station);
-        let all = heard.chain(learned).map(|station| (station, self.presence(station)));
-        all.filter(|(_, presence)| *presence != Presence::Away).collect()
+    /// Takes the stations that are new to a watcher; `None`: all of them.
+    pub fn take_changed(&mut self, id: WatcherId) -> Option<HashSet<Station>> {
+        let watcher = self.watchers.iter_mut().find(|watcher| watcher.id == id)?;
+        watcher.changed.replace(HashSet::new())
     }
 }
-
-#[cfg(test)]
-mod tests;

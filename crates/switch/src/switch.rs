@@ -1,11 +1,15 @@
 //! The switch: makes one verdict per flow.
 
+mod requests;
+mod tunnels;
+mod watch;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use frame::{Headers, Mac, TagEdit};
+use frame::{Headers, Mac};
 
-use crate::generation::{Generations, Stamp};
+use crate::generation::Generations;
 use crate::mac::{Limits, MacTable};
 use crate::mirror::{FloodList, Mirrors};
 use crate::neighbour::Neighbours;
@@ -13,45 +17,13 @@ use crate::port_id::PortId;
 use crate::port_rule::{PortRule, RuleError};
 use crate::reason::DropReason;
 use crate::station::Station;
-use crate::tunnel::{Pin, Tunnel};
+use crate::tunnel::Tunnels;
+use crate::verdict::{Decision, Target, Verdict};
 use crate::vlan::{Form, Network};
 
 /// Flood lists kept at most. Beyond that they are made anew, so a guest that sends into all VLANs
 /// of a wide trunk costs time, not memory.
 const FLOOD_LISTS: usize = 4096;
-
-/// One receiver of a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Target {
-    /// The port to deliver to.
-    pub port: PortId,
-    /// The change of the tag on the way.
-    pub tag: TagEdit,
-}
-
-/// Where a frame goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Decision {
-    /// Nowhere.
-    Drop(DropReason),
-    /// To one port.
-    To(Target),
-    /// To several, at least one. The list is shared between all decisions that flood alike.
-    Flood(Arc<[Target]>),
-}
-
-/// A decision, and how long it is valid.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Verdict {
-    /// Where the frame goes.
-    pub decision: Decision,
-    /// The mirrors that get a copy of it besides; `None`: there are none.
-    pub mirrors: Option<Arc<[Target]>>,
-    /// The decision is valid while [`Generations::holds`] is true. A cache should still ask again
-    /// every
-    /// [`Limits::age`] / 4 or so, because each request keeps an active station from ageing out.
-    pub stamp: Stamp,
-}
 
 /// One line of the address table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,18 +46,14 @@ pub struct Switch {
     ports: BTreeMap<PortId, PortRule>,
     /// Ports that are locked to an address; several only when they share no network.
     locked: HashMap<Mac, Vec<PortId>>,
-    pub(crate) table: MacTable,
-    /// Ports that are ends of tunnels.
-    pub(crate) tunnels: HashMap<PortId, Tunnel>,
-    /// Stations of which something else than frames says where they are.
-    pub(crate) pins: HashMap<Station, Pin>,
-    /// Pinned stations that were at a port of this host, and when this was seen.
-    pub(crate) left: HashMap<Station, Option<u32>>,
+    table: MacTable,
+    /// Ports that are ends of tunnels, and stations that are pinned to ports.
+    tunnels: Tunnels,
     floods: HashMap<(PortId, Network, Form), FloodList>,
-    pub(crate) mirrors: Mirrors,
+    mirrors: Mirrors,
     /// IP addresses of stations on other hosts.
-    pub(crate) neighbours: Neighbours,
-    pub(crate) generations: Arc<Generations>,
+    neighbours: Neighbours,
+    generations: Arc<Generations>,
 }
 
 impl Switch {
@@ -96,9 +64,7 @@ impl Switch {
             ports: BTreeMap::new(),
             locked: HashMap::new(),
             table: MacTable::new(limits, Arc::clone(&generations)),
-            tunnels: HashMap::new(),
-            pins: HashMap::new(),
-            left: HashMap::new(),
+            tunnels: Tunnels::default(),
             floods: HashMap::new(),
             mirrors: Mirrors::default(),
             neighbours: Neighbours::default(),
@@ -214,19 +180,15 @@ impl Switch {
             port: entry.port,
             idle: Some(now.saturating_sub(entry.seen)),
         });
-        let pinned = self.pins.iter();
-        let pinned = pinned.map(|(&station, pin)| Row { station, port: pin.port, idle: None });
+        let pinned = self.tunnels.pins();
+        let pinned = pinned.map(|(station, port)| Row { station, port, idle: None });
         let mut rows: Vec<Row> = locked.chain(pinned).chain(learned).collect();
         rows.sort_by_key(|row| row.station);
         rows
     }
 
     /// Whether the frame may enter, and where.
-    pub(crate) fn admit(
-        &self,
-        ingress: PortId,
-        headers: &Headers,
-    ) -> Result<(Network, Form), DropReason> {
+    fn admit(&self, ingress: PortId, headers: &Headers) -> Result<(Network, Form), DropReason> {
         let rule = self.ports.get(&ingress).ok_or(DropReason::NoPort)?;
         if self.mirrors.has(ingress) {
             return Err(DropReason::MirrorPort);
@@ -252,7 +214,7 @@ impl Switch {
         let known = if dst.mac.is_multicast() {
             None
         } else {
-            self.owner(dst).or_else(|| self.pinned(dst)).or_else(|| self.table.get(dst))
+            self.owner(dst).or_else(|| self.tunnels.pinned(dst)).or_else(|| self.table.get(dst))
         };
         let Some(port) = known else { return self.flood(ingress, dst.network, form) };
         let target = self.unicast(ingress, port, dst, form);
@@ -260,7 +222,7 @@ impl Switch {
         (target.map(Decision::To), mirrors)
     }
 
-    pub(crate) fn unicast(
+    fn unicast(
         &self,
         ingress: PortId,
         port: PortId,
@@ -270,7 +232,7 @@ impl Switch {
         if port == ingress {
             return Err(DropReason::Reflection);
         }
-        if self.are_split(ingress, port) && !self.has_just_left(dst) {
+        if self.tunnels.are_split(ingress, port) && !self.tunnels.has_just_left(dst) {
             return Err(DropReason::SplitHorizon);
         }
         let rule = self.ports.get(&port).filter(|_| !self.mirrors.has(port));
@@ -292,7 +254,7 @@ impl Switch {
             None => {
                 let others = self.ports.iter().filter(|(port, _)| **port != ingress);
                 let others = others.filter(|(port, _)| {
-                    !self.mirrors.has(**port) && self.floods_to(ingress, **port)
+                    !self.mirrors.has(**port) && self.tunnels.floods_to(ingress, **port)
                 });
                 let target = |(port, rule): (&PortId, &PortRule)| {
                     Some(Target { port: *port, tag: rule.vlan.edit(network, form)? })
@@ -359,28 +321,22 @@ impl Switch {
             self.table.sightings.forget(is_gone);
         }
         self.table.forget_port(port);
-        self.forget_tunnel(port);
+        self.tunnels.remove(port);
         self.reconfigured();
         true
     }
 
     /// The stations that are locked to a port.
-    pub(crate) fn locked_to(&self, port: PortId) -> Vec<Station> {
+    fn locked_to(&self, port: PortId) -> Vec<Station> {
         self.ports.get(&port).into_iter().flat_map(PortRule::locked).collect()
     }
 
     /// Whether the port is in the network.
-    pub(crate) fn is_in(&self, port: PortId, network: Network) -> bool {
+    fn is_in(&self, port: PortId, network: Network) -> bool {
         self.ports.get(&port).is_some_and(|rule| rule.vlan.is_in(network))
     }
 
-    /// Something else than a frame has said that a station is elsewhere.
-    pub(crate) fn moved(&mut self, station: Station) {
-        self.table.forget(station);
-        self.generations.bump(station);
-    }
-
-    pub(crate) fn reconfigured(&mut self) {
+    fn reconfigured(&mut self) {
         self.floods.clear();
         self.generations.bump_all();
     }

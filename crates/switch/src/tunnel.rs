@@ -10,11 +10,12 @@
 //! - Stations may be *pinned* to a port: the configuration or a control plane says where they are.
 //!   A pin wins over what was learned, and a locked port over a pin.
 
+use std::collections::HashMap;
+
 use frame::Mac;
 
 use crate::port_id::PortId;
 use crate::station::Station;
-use crate::switch::Switch;
 
 /// What is different about the port of a tunnel's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,112 +53,122 @@ pub enum Hold {
 
 /// Where a station is, whatever is learned elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Pin {
-    pub port: PortId,
+struct Pin {
+    port: PortId,
     hold: Hold,
 }
 
 /// How long frames for a station that has left for another host are sent on there, in seconds.
-const SENT_ON: u32 = 5;
+pub(crate) const SENT_ON: u32 = 5;
 
 /// Most stations that are pinned.
 pub const MAX_PINS: usize = 131_072;
 
-impl Switch {
+/// All ends of tunnels, and all pins.
+#[derive(Default)]
+pub(crate) struct Tunnels {
+    ends: HashMap<PortId, Tunnel>,
+    /// Stations of which something else than frames says where they are.
+    pins: HashMap<Station, Pin>,
+    /// Pinned stations that were at a port of this host, and when this was seen.
+    left: HashMap<Station, Option<u32>>,
+}
+
+impl Tunnels {
     /// Makes a port one end of a tunnel.
-    pub fn set_tunnel(&mut self, port: PortId, tunnel: Tunnel) {
-        self.tunnels.insert(port, tunnel);
-        self.reconfigured();
+    pub fn insert(&mut self, port: PortId, tunnel: Tunnel) {
+        self.ends.insert(port, tunnel);
     }
 
-    /// Says that a station is behind a port, whatever is learned elsewhere. One that was pinned to
-    /// another port moves.
+    /// Forgets all that is special about a port.
+    pub fn remove(&mut self, port: PortId) {
+        if self.ends.remove(&port).is_some() {
+            self.pins.retain(|_, pin| pin.port != port);
+            self.left.retain(|station, _| self.pins.contains_key(station));
+        }
+    }
+
+    /// Whether a port is the end of a tunnel.
+    pub fn has_end(&self, port: PortId) -> bool {
+        self.ends.contains_key(&port)
+    }
+
+    /// Pins a station to a port. `was_here`: frames said that the station is at this host.
     ///
     /// # Errors
-    /// When the station or the port is impossible, or there are too many.
-    pub fn pin(&mut self, station: Station, port: PortId, hold: Hold) -> Result<(), PinError> {
-        if station.mac.is_multicast() || station.mac.is_zero() {
-            return Err(PinError::Mac(station.mac));
-        }
-        if !self.is_in(port, station.network) {
-            return Err(PinError::Port(port));
-        }
+    /// When there are too many.
+    pub fn pin(
+        &mut self,
+        station: Station,
+        port: PortId,
+        hold: Hold,
+        was_here: bool,
+    ) -> Result<(), PinError> {
         if self.pins.len() >= MAX_PINS && !self.pins.contains_key(&station) {
             return Err(PinError::Full);
         }
-        let was_here =
-            self.table.get(station).is_some_and(|port| !self.tunnels.contains_key(&port));
         if hold == Hold::Yields && was_here {
             self.left.insert(station, None);
         }
         self.pins.insert(station, Pin { port, hold });
-        self.moved(station);
         Ok(())
     }
 
     /// Forgets a pin. Returns whether there was one.
     pub fn unpin(&mut self, station: Station) -> bool {
-        let known = self.pins.remove(&station).is_some();
         self.left.remove(&station);
-        if known {
-            self.moved(station);
-        }
-        known
+        self.pins.remove(&station).is_some()
     }
 
     /// The port that a station is pinned to.
-    pub(crate) fn pinned(&self, station: Station) -> Option<PortId> {
+    pub fn pinned(&self, station: Station) -> Option<PortId> {
         self.pins.get(&station).map(|pin| pin.port)
     }
 
+    /// All pinned stations, and the port of each.
+    pub fn pins(&self) -> impl Iterator<Item = (Station, PortId)> {
+        self.pins.iter().map(|(station, pin)| (*station, pin.port))
+    }
+
     /// Whether no frame goes from one of the ports to the other.
-    pub(crate) fn are_split(&self, ingress: PortId, egress: PortId) -> bool {
-        let group = |port| self.tunnels.get(&port).map(|tunnel| tunnel.group);
+    pub fn are_split(&self, ingress: PortId, egress: PortId) -> bool {
+        let group = |port| self.ends.get(&port).map(|tunnel| tunnel.group);
         group(ingress).is_some_and(|own| group(egress) == Some(own))
     }
 
-    /// Whether a station has left this host a moment ago, to where it is pinned.
-    pub(crate) fn has_just_left(&self, station: Station) -> bool {
-        self.left.contains_key(&station)
-    }
-
-    /// Frames for those that left long ago are sent on no more.
-    pub(crate) fn settle_left(&mut self, now: u32) {
-        let mut settled = Vec::new();
-        for (station, since) in &mut self.left {
-            if now.saturating_sub(*since.get_or_insert(now)) >= SENT_ON {
-                settled.push(*station);
-            }
-        }
-        for station in settled {
-            self.left.remove(&station);
-            self.generations.bump(station);
-        }
-    }
-
     /// Whether what is flooded from one port goes to another.
-    pub(crate) fn floods_to(&self, ingress: PortId, egress: PortId) -> bool {
-        self.tunnels.get(&egress).is_none_or(|tunnel| tunnel.floods)
+    pub fn floods_to(&self, ingress: PortId, egress: PortId) -> bool {
+        self.ends.get(&egress).is_none_or(|tunnel| tunnel.floods)
             && !self.are_split(ingress, egress)
     }
 
-    /// Whether the source of a frame from this port is learned. A pin that yields is gone then.
-    pub(crate) fn learns(&mut self, ingress: PortId, station: Station) -> bool {
-        let tunnel = self.tunnels.get(&ingress);
-        match self.pins.get(&station) {
-            None => tunnel.is_none_or(|tunnel| tunnel.learns),
-            Some(pin) => pin.hold == Hold::Yields && tunnel.is_none() && self.unpin(station),
-        }
+    /// Whether a station has left this host a moment ago, to where it is pinned.
+    pub fn has_just_left(&self, station: Station) -> bool {
+        self.left.contains_key(&station)
     }
 
-    /// Forgets all that is special about a port.
-    pub(crate) fn forget_tunnel(&mut self, port: PortId) {
-        if self.tunnels.remove(&port).is_some() {
-            self.pins.retain(|_, pin| pin.port != port);
-            self.left.retain(|station, _| self.pins.contains_key(station));
-        }
+    /// Takes the stations that left so long ago that frames for them are sent on no more.
+    pub fn settle(&mut self, now: u32) -> Vec<Station> {
+        let mut settled = Vec::new();
+        self.left.retain(|station, since| {
+            let goes = now.saturating_sub(*since.get_or_insert(now)) >= SENT_ON;
+            if goes {
+                settled.push(*station);
+            }
+            !goes
+        });
+        settled
+    }
+
+    /// Whether the source of a frame from this port is learned.
+    pub fn learns(&self, ingress: PortId, source: Station) -> bool {
+        !self.pins.contains_key(&source)
+            && self.ends.get(&ingress).is_none_or(|tunnel| tunnel.learns)
+    }
+
+    /// Whether the source of a frame from this port has a pin that yields to that frame.
+    pub fn yields(&self, ingress: PortId, source: Station) -> bool {
+        let pin = self.pins.get(&source);
+        pin.is_some_and(|pin| pin.hold == Hold::Yields) && !self.has_end(ingress)
     }
 }
-
-#[cfg(test)]
-mod tests;

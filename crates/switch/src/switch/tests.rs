@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use frame::TagEdit;
+
 use super::*;
 use crate::vlan::Vlan;
 

@@ -1,10 +1,11 @@
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::mac::Limits;
 use crate::port_rule::PortRule;
-use crate::switch::Target;
 use crate::tunnel::{Hold, Tunnel};
+use crate::verdict::Target;
 use crate::vlan::Vlan;
 
 const GUEST: PortId = PortId(1);

@@ -1,10 +1,11 @@
-use frame::{Headers, TagEdit};
+use frame::{Headers, Mac, TagEdit};
 
 use super::*;
 use crate::mac::Limits;
 use crate::port_rule::PortRule;
 use crate::reason::DropReason;
-use crate::switch::{Decision, Target};
+use crate::tunnel::SENT_ON;
+use crate::verdict::{Decision, Target};
 use crate::vlan::{Network, Vlan};
 
 const GUEST: PortId = PortId(1);

@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use frame::{Headers, Mac};
@@ -5,6 +6,7 @@ use frame::{Headers, Mac};
 use super::*;
 use crate::mac::Limits;
 use crate::port_rule::PortRule;
+use crate::sightings::MOST;
 use crate::tunnel::{Hold, Tunnel};
 use crate::vlan::Network;
 
@@ -88,14 +90,14 @@ fn a_station_that_a_control_plane_places_elsewhere_comes_back_by_a_frame() {
     assert_eq!(s.sighted(id), Sighted::Some(vec![(station(1), Presence::Away)]));
     // From another host, it is still where the control plane says.
     send(&mut s, 0, END, 1);
-    assert_eq!(s.pinned(station(1)), Some(END));
+    assert_eq!(s.tunnels.pinned(station(1)), Some(END));
     send(&mut s, 0, GUEST, 1);
     assert_eq!(s.sighted(id), Sighted::Some(vec![(station(1), Presence::Learned)]));
-    assert_eq!(s.pinned(station(1)), None);
+    assert_eq!(s.tunnels.pinned(station(1)), None);
     // The configuration's word counts more than a frame.
     s.pin(station(1), END, Hold::Stays).unwrap();
     send(&mut s, 0, GUEST, 1);
-    assert_eq!(s.pinned(station(1)), Some(END));
+    assert_eq!(s.tunnels.pinned(station(1)), Some(END));
 }
 
 #[test]
@@ -113,5 +115,5 @@ fn who_is_told_too_much_looks_at_all() {
     assert_eq!(s.sighted(id), Sighted::Some(vec![]));
     s.unwatch(id);
     send(&mut s, 0, LOCKED, 2);
-    assert!(s.table.sightings.heard.is_empty(), "nobody asks");
+    assert_eq!(s.table.sightings.heard().count(), 0, "nobody asks");
 }

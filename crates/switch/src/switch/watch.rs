@@ -1,0 +1,62 @@
+//! Watchers of the stations at ports of this host.
+
+use super::Switch;
+use crate::port_id::PortId;
+use crate::sightings::{Presence, Sighted, Wake, WatcherId};
+use crate::station::Station;
+
+impl Switch {
+    /// From now on, `wake` is called when there is something new about stations of this host, once
+    /// until [`sighted`](Self::sighted) is asked. There is at once: all stations.
+    pub fn watch(&mut self, wake: Wake) -> WatcherId {
+        self.table.sightings.watch(wake)
+    }
+
+    /// Forgets a watcher.
+    pub fn unwatch(&mut self, id: WatcherId) {
+        self.table.sightings.unwatch(id);
+    }
+
+    /// What is new to a watcher.
+    pub fn sighted(&mut self, id: WatcherId) -> Sighted {
+        match self.table.sightings.take_changed(id) {
+            Some(stations) => Sighted::Some(
+                stations.into_iter().map(|station| (station, self.presence(station))).collect(),
+            ),
+            None => Sighted::All(self.stations_here()),
+        }
+    }
+
+    /// The IP addresses that a port may claim have changed: watchers are told of the stations that
+    /// are locked to the port.
+    pub fn readdressed(&mut self, port: PortId) {
+        for station in self.locked_to(port) {
+            self.table.sightings.note(station);
+        }
+    }
+
+    /// Whether a station has been heard at a port of this host, and is there still.
+    fn presence(&self, station: Station) -> Presence {
+        if self.owner(station).is_some() {
+            return match self.table.sightings.has_heard(station) {
+                true => Presence::Locked,
+                false => Presence::Away,
+            };
+        }
+        let is_learned = self.table.get(station).is_some_and(|port| !self.tunnels.has_end(port));
+        match self.tunnels.pinned(station).is_none() && is_learned {
+            true => Presence::Learned,
+            false => Presence::Away,
+        }
+    }
+
+    fn stations_here(&self) -> Vec<(Station, Presence)> {
+        let heard = self.table.sightings.heard();
+        let learned = self.table.iter().map(|(station, _)| station);
+        let all = heard.chain(learned).map(|station| (station, self.presence(station)));
+        all.filter(|(_, presence)| *presence != Presence::Away).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
