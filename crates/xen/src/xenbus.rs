@@ -28,6 +28,7 @@
 //!   ([`keys::check_distinct`]).
 
 pub mod backend;
+pub mod bus;
 pub mod driver;
 pub mod frontend;
 pub mod grant_copy;
@@ -38,8 +39,10 @@ pub mod pages;
 pub mod script;
 pub mod service;
 pub mod state;
+pub mod status;
 
-pub use backend::{Backend, Condition, DeviceStatus};
+pub use backend::Backend;
+pub use bus::{Bus, Change};
 pub use driver::{Device, DeviceError, Driver};
 pub use frontend::{FrontError, Frontend};
 pub use grant_copy::GrantCopyEngine;
@@ -47,5 +50,6 @@ pub use id::DeviceId;
 pub use keys::{KeyError, Keys};
 pub use node::Node;
 pub use pages::{GrantedPages, PageAllocator};
-pub use service::{Bus, Service, ServiceError};
+pub use service::{Service, ServiceError};
 pub use state::State;
+pub use status::{Condition, DeviceStatus};

@@ -14,8 +14,8 @@ use hypervisor::{StoreError, Watch};
 use network::control_budget::{ControlBudget, MESSAGE};
 use tracing::{info, warn};
 
-use super::service::{Bus, Change};
-use super::{Device, DeviceError, DeviceId, Driver, Node, State};
+use super::bus::{Bus, Change};
+use super::{Condition, Device, DeviceError, DeviceId, DeviceStatus, Driver, Node, State};
 
 /// Shortest pause before a frontend that broke the rules may connect again. It doubles each time.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -25,44 +25,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// Cost of reading the store, which keeps the thread of all devices busy.
 const LOOK: Duration = MESSAGE.saturating_mul(5);
-
-/// Whether a device is connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
-    /// Not connected.
-    Waiting,
-    /// Connected.
-    Connected,
-    /// Stopped: the frontend broke the rules, and has not begun anew.
-    Stopped,
-}
-
-/// The bus's state of a device.
-#[derive(Clone, Debug)]
-pub struct DeviceStatus {
-    /// The id of the device.
-    pub id: DeviceId,
-    /// Whether it is connected.
-    pub condition: Condition,
-    /// Why it was stopped.
-    pub reason: Option<String>,
-    /// Connections so far.
-    pub connections: u64,
-    /// Connections that were refused, or that ended because the frontend broke the protocol.
-    pub violations: u64,
-    /// Changes of the store, and events, that waited because the device had used up what they may
-    /// cost the workers.
-    pub control_delayed: u64,
-}
-
-impl DeviceStatus {
-    /// The state of a device that was just found.
-    pub fn new(id: DeviceId) -> Self {
-        let condition = Condition::Waiting;
-        let (connections, violations, control_delayed) = (0, 0, 0);
-        DeviceStatus { id, condition, reason: None, connections, violations, control_delayed }
-    }
-}
 
 /// The backend of one device.
 pub struct Backend<D: Device> {

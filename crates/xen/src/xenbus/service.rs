@@ -17,31 +17,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
 use tracing::warn;
 
-use super::{Backend, Device, DeviceId, Driver};
+use super::{Backend, Bus, Change, Device, DeviceId, Driver};
 
 /// Time between a failure of the store and the next search for devices.
 const RETRY: Duration = Duration::from_secs(2);
-
-/// The part of the store that has to be read again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
-    /// Which devices there are.
-    All,
-    /// All that are served.
-    Each,
-    /// One of them.
-    Device(DeviceId),
-}
-
-/// The common state of the devices of a class.
-pub struct Bus<D> {
-    /// Where they come from.
-    pub hypervisor: Hypervisor,
-    /// The changes to look at.
-    pub changes: Changes<Change>,
-    /// The driver of the devices.
-    pub driver: Arc<D>,
-}
 
 /// The reason why a service cannot start.
 #[derive(Debug, Error)]
