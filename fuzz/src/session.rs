@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use network::action::Action;
 use network::burst::Burst;
 use network::fabric::PairChange;
-use network::flowcache::Action;
 use network::port::{QueueError, QueuePair};
 use network::topology::QueueId;
 use ring::{GrantCopyBatch, MemoryAccount, Put};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use hypervisor::test::{Guest, Machine, Port};
 use hypervisor::{DomId, GrantRef, Hypervisor, PAGE};
+use network::action::Action;
 use network::burst::Burst;
-use network::flowcache::Action;
 use network::port::{QueueError, QueuePair};
 use ring::GrantCopyBatch;
 use ring::device::Put;

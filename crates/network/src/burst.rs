@@ -15,9 +15,9 @@ use ring::gather::{Body, Chain, Gather};
 use ring::heads::Heads;
 use switch::{DropReason as SwitchReason, PortId, Target};
 
+use crate::action::Action;
 use crate::cost::{PIECE, cost};
 use crate::count::DropReason;
-use crate::flowcache::Action;
 use crate::packet::Packet;
 use crate::sharing::Sharing;
 use crate::stage_profiler::Stopwatch;

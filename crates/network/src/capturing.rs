@@ -12,11 +12,11 @@ use std::time::Instant;
 use frame::TagEdit;
 use ring::GrantCopyBatch;
 
+use crate::action::Action;
 use crate::burst::Burst;
 use crate::capture::record::{Direction, Note};
 use crate::capture::tap::{Passing, Taps};
 use crate::count::DropReason;
-use crate::flowcache::Action;
 use crate::pipeline::FramePipeline;
 use crate::run::Run;
 use crate::slot::Slot;

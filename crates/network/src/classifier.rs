@@ -7,8 +7,9 @@ use frame::{Headers, requested};
 use parking_lot::Mutex;
 use switch::{PortId, Switch, Verdict};
 
+use crate::action::Action;
 use crate::burst::{Burst, Frame};
-use crate::flowcache::{Action, FlowCache, FlowKey};
+use crate::flowcache::{FlowCache, FlowKey};
 
 /// One worker's flow cache, over the switch that all workers share.
 pub struct Classifier {

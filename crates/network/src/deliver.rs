@@ -14,11 +14,11 @@ use ring::device::Put;
 use runtime::coalescing::InterruptCoalescer;
 use switch::Target;
 
+use crate::action::Action;
 use crate::burst::Frame;
 use crate::cost::{FLOODED, cost};
 use crate::count::DropReason;
 use crate::egress::Egress;
-use crate::flowcache::Action;
 use crate::outcome::{Outcome, taken};
 use crate::pipeline::{Blocked, FramePipeline};
 use crate::port::QueueError;

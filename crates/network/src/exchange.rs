@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use switch::Target;
 
+use crate::action::Action;
 use crate::backpressure::Waiting;
 use crate::burst::Burst;
 use crate::count::DropReason;
-use crate::flowcache::Action;
 use crate::handoff::HandoffBatch;
 use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;

@@ -20,9 +20,6 @@ use std::time::{Duration, Instant};
 use runtime::fault_meter::{Faults, SLOW_FAULT};
 use runtime::pipeline::COST_PER_NS;
 
-use crate::slot::Slot;
-use crate::wait::Wait;
-
 /// Faults of memory that is used for the first time may take a quarter of the time: a guest that
 /// starts loses little by that, and nobody can say how much memory a sparse file will ever have.
 const EXPECTED: u64 = 3;
@@ -53,7 +50,7 @@ impl Default for FaultWait {
 impl FaultWait {
     /// Whether there may be a wait.
     #[inline]
-    fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.until.load(Ordering::Relaxed) > 0
     }
 
@@ -69,7 +66,7 @@ impl FaultWait {
     }
 
     /// Until when the port waits; `None`: it does not.
-    fn until(&self, now: Instant) -> Option<Instant> {
+    pub fn until(&self, now: Instant) -> Option<Instant> {
         let until = self.until.load(Ordering::Relaxed);
         if until > self.since_start(now) {
             return Some(self.start + Duration::from_nanos(until));
@@ -91,32 +88,6 @@ pub fn wait_cost(faults: Faults, excess: u64) -> u64 {
     let parts =
         [(faults.cost.saturating_sub(excess), EXPECTED), (excess - slow, EXCESS), (slow, SLOW)];
     parts.iter().fold(0, |sum: u64, (cost, times)| sum.saturating_add(cost.saturating_mul(*times)))
-}
-
-impl Slot {
-    /// Whether its port waits for what its page faults have cost. Then the queue does so, too.
-    #[inline]
-    pub(crate) fn must_wait_for_faults(&mut self, now: Instant) -> bool {
-        self.on.accounts.fault_wait.is_on() && self.wait_for_faults(now)
-    }
-
-    #[cold]
-    fn wait_for_faults(&mut self, now: Instant) -> bool {
-        let until = self.on.accounts.fault_wait.until(now);
-        if until.is_some() {
-            self.sending.wait = until.map(Wait::Until);
-            self.on.counters.fault_waits.add(1);
-        }
-        until.is_some()
-    }
-
-    /// The page faults of frames that the queue sent call for so much [cost](wait_cost) to be
-    /// waited for.
-    #[cold]
-    pub(crate) fn charge_fault_wait(&mut self, cost: u64, now: Instant) {
-        self.on.accounts.fault_wait.charge(cost, now);
-        self.sending.limit.estimate = 1;
-    }
 }
 
 #[cfg(test)]

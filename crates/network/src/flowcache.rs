@@ -13,58 +13,9 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use frame::Headers;
-use switch::{Decision, Generations, PortId, Stamp, Target, Verdict};
+use switch::{Generations, PortId, Stamp};
 
-use crate::count::DropReason;
-use crate::mirror::Mirrored;
-
-/// The decision for a frame.
-#[derive(Clone, Debug, Default)]
-pub enum Action {
-    /// Not classified yet.
-    #[default]
-    Unclassified,
-    /// Not delivered.
-    Drop(DropReason),
-    /// To one port.
-    Output(Target),
-    /// To several.
-    Flood(Arc<[Target]>),
-    /// To some or none, and copies to mirrors.
-    Mirrored(Arc<Mirrored>),
-}
-
-impl Action {
-    /// What the switch decided.
-    pub(crate) fn of(Verdict { decision, mirrors, .. }: Verdict) -> Self {
-        if let Some(mirrors) = mirrors {
-            return Action::Mirrored(Arc::new(Mirrored { decision, mirrors }));
-        }
-        match decision {
-            Decision::Drop(reason) => Action::Drop(reason.into()),
-            Decision::To(target) => Action::Output(target),
-            Decision::Flood(targets) => Action::Flood(targets),
-        }
-    }
-
-    /// Whether the frame goes to several ports.
-    pub(crate) fn is_flood(&self) -> bool {
-        match self {
-            Action::Flood(_) => true,
-            Action::Mirrored(mirrored) => mirrored.is_flood(),
-            _ => false,
-        }
-    }
-
-    /// The port that the frame goes to, if there is one, and it is no flood.
-    pub(crate) fn receiver(&self) -> Option<PortId> {
-        match self {
-            Action::Output(target) => Some(target.port),
-            Action::Mirrored(mirrored) => mirrored.receiver(),
-            _ => None,
-        }
-    }
-}
+use crate::action::Action;
 
 /// All that a decision of the switch depends on, in 128 bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -184,6 +135,7 @@ mod tests {
     use switch::{Limits, PortRule, Switch};
 
     use super::*;
+    use crate::count::DropReason;
 
     fn key(number: u32) -> FlowKey {
         let [a, b, c, d] = number.to_be_bytes();

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod action;
 mod backpressure;
 pub mod burst;
 mod burst_limit;
@@ -34,7 +35,7 @@ mod in_flight;
 mod indirection_table;
 pub mod manual;
 mod migration_wait;
-pub mod mirror;
+mod mirror;
 mod mixed_burst;
 mod outcome;
 pub mod packet;

@@ -10,32 +10,13 @@
 
 use std::sync::Arc;
 
-use switch::{Decision, PortId, Target};
+use switch::{Decision, Target};
 
+use crate::action::{Action, Mirrored};
 use crate::count::DropReason;
-use crate::flowcache::Action;
 use crate::pipeline::{Blocked, FramePipeline};
 use crate::route::Route;
 use crate::sharing::Sharing;
-
-/// The decision for a frame that has mirrors.
-#[derive(Clone, Debug)]
-pub struct Mirrored {
-    /// What happens to the frame.
-    pub decision: Decision,
-    /// Who gets a copy.
-    pub mirrors: Arc<[Target]>,
-}
-
-impl Mirrored {
-    pub(crate) fn is_flood(&self) -> bool {
-        matches!(self.decision, Decision::Flood(_))
-    }
-
-    pub(crate) fn receiver(&self) -> Option<PortId> {
-        if let Decision::To(target) = self.decision { Some(target.port) } else { None }
-    }
-}
 
 impl FramePipeline {
     /// Carries frame `i`, and copies it to its mirrors.

@@ -13,8 +13,8 @@ use std::ops::Range;
 
 use switch::{PortId, Target};
 
+use crate::action::Action;
 use crate::deliver::NextHop;
-use crate::flowcache::Action;
 use crate::partition::Group;
 use crate::pipeline::{Blocked, FramePipeline};
 

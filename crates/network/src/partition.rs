@@ -8,10 +8,10 @@ use std::ops::Range;
 use frame::TagEdit;
 use switch::Target;
 
+use crate::action::Action;
 use crate::burst::{BURST, Burst, Reordering};
 use crate::cost::cost;
 use crate::egress::Egress;
-use crate::flowcache::Action;
 use crate::route::Routes;
 
 /// Most groups of a burst. A burst for more queues stays in order.

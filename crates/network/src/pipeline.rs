@@ -22,12 +22,12 @@ use std::time::Instant;
 use runtime::fault_meter::FaultMeter;
 use runtime::{PendingInterrupts, Served};
 
+use crate::action::Action;
 use crate::burst::Burst;
 use crate::capture::tap::Taps;
 use crate::classifier::Classifier;
 use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
-use crate::flowcache::Action;
 use crate::handoff::Handoff;
 use crate::partition::Partition;
 use crate::passed_grants::Origin;

@@ -236,6 +236,30 @@ impl Slot {
         dropped
     }
 
+    /// Whether its port waits for what its page faults have cost. Then the queue does so, too.
+    #[inline]
+    pub(crate) fn must_wait_for_faults(&mut self, now: Instant) -> bool {
+        self.on.accounts.fault_wait.is_on() && self.wait_for_faults(now)
+    }
+
+    #[cold]
+    fn wait_for_faults(&mut self, now: Instant) -> bool {
+        let until = self.on.accounts.fault_wait.until(now);
+        if until.is_some() {
+            self.sending.wait = until.map(Wait::Until);
+            self.on.counters.fault_waits.add(1);
+        }
+        until.is_some()
+    }
+
+    /// The page faults of frames that the queue sent call for so much [cost](crate::fault_wait::wait_cost) to be
+    /// waited for.
+    #[cold]
+    pub(crate) fn charge_fault_wait(&mut self, cost: u64, now: Instant) {
+        self.on.accounts.fault_wait.charge(cost, now);
+        self.sending.limit.estimate = 1;
+    }
+
     /// Why nothing was fetched.
     pub fn status(&self) -> Status {
         if !self.is_healthy() {

@@ -3,7 +3,7 @@
 use frame::Head;
 
 use super::{BURST, Burst, Frame};
-use crate::flowcache::Action;
+use crate::action::Action;
 
 /// Room in which frames of a burst are brought into another order.
 pub(crate) struct Reordering {

@@ -10,9 +10,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use frame::{Accepts, Mac};
+use network::action::Action;
 use network::burst::Burst;
 use network::count::DropReason;
-use network::flowcache::Action;
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
 use ring::{DeviceRing, GrantCopyBatch, Memory, Put, Recovery, Violation};

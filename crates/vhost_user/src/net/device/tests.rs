@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
+use network::action::Action;
 use network::burst::Burst;
 use network::count::DropReason as Reason;
-use network::flowcache::Action;
 use proptest::prelude::*;
 use ring::driver::{Direction, DriverRing, Piece, Used};
 use ring::packed::driver::PackedDriver;
