@@ -1,14 +1,6 @@
-//! How guests run here: on KVM where a guest really boots on it, else in software.
+//! The accelerators on which QEMU runs guests.
 
-use super::image::write_whole;
-use super::{Guest, GuestError, Image, Spec, locked};
-use std::path::Path;
-use std::sync::Mutex;
-use std::time::Duration;
-
-/// A KVM that works boots a guest in about a second. One that does not (a nested one, often) hangs
-/// or ends.
-const KVM_LIMIT: Duration = Duration::from_secs(10);
+use super::tsc;
 
 /// The accelerator on which QEMU runs guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,47 +12,12 @@ pub enum Accel {
 }
 
 impl Accel {
-    /// Finds out by booting a guest. The answer is kept in the folder `cache` until the host is
-    /// started anew.
-    ///
-    /// # Errors
-    /// When the cache cannot be written. That KVM does not work is no error.
-    pub fn probe(image: &Image, cache: &Path) -> Result<Accel, GuestError> {
-        if std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
-            return Ok(Accel::Tcg);
-        }
-        // One thread at a time: the others take the first one's answer.
-        static PROBES: Mutex<()> = Mutex::new(());
-        let _one = locked(&PROBES);
-        let kept = cache.join("accel");
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        if let Ok(text) = std::fs::read_to_string(&kept)
-            && let Some(known) = Self::recall(&text, boot.trim())
-        {
-            return Ok(known);
-        }
-        let found = match Guest::start(image, Accel::Kvm, &Spec::new("probe"))
-            .and_then(|guest| guest.ready(KVM_LIMIT))
-        {
-            Ok(()) => Accel::Kvm,
-            Err(GuestError::Interrupted) => return Err(GuestError::Interrupted),
-            Err(_) => Accel::Tcg,
-        };
-        write_whole(&kept, format!("{} {}\n", found.name(), boot.trim()).as_bytes())?;
-        Ok(found)
-    }
-
     /// QEMU's name for it.
     pub fn name(self) -> &'static str {
         match self {
             Accel::Kvm => "kvm",
             Accel::Tcg => "tcg",
         }
-    }
-
-    fn recall(text: &str, boot: &str) -> Option<Accel> {
-        let (name, of) = text.trim().split_once(' ')?;
-        [Accel::Kvm, Accel::Tcg].into_iter().find(|accel| accel.name() == name && of == boot)
     }
 
     pub(super) fn args(self) -> [&'static str; 4] {
@@ -72,17 +29,20 @@ impl Accel {
             Accel::Tcg => ["-accel", "tcg,thread=multi", "-cpu", "max,erms=off,fsrm=off"],
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_answer_from_before_the_start_is_ignored() {
-        assert_eq!(Accel::recall("kvm abc\n", "abc"), Some(Accel::Kvm));
-        assert_eq!(Accel::recall("tcg abc\n", "abc"), Some(Accel::Tcg));
-        assert_eq!(Accel::recall("kvm abc\n", "def"), None);
-        assert_eq!(Accel::recall("", "def"), None);
+    /// The command line of a guest's kernel.
+    pub(super) fn kernel_arguments(self) -> String {
+        // The translator's time stamp counter is steady, but Linux would not trust it, and would read a
+        // slow timer instead.
+        let mut text =
+            String::from("console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable");
+        // Where other programs leave the guest little time, the kernel misses timer interrupts as it
+        // boots. It then takes the timer for broken, and panics; or it takes the counter for several
+        // times slower than it is, and its clock is fast.
+        text.push_str(" no_timer_check");
+        if let Some(rate) = tsc::kilohertz().filter(|_| self == Accel::Tcg) {
+            text.push_str(&format!(" tsc_early_khz={rate}"));
+        }
+        text
     }
 }

@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::image::{output, write_whole};
-use super::machine::kernel_arguments;
 use super::{Accel, GuestError, Image};
 
 /// Bytes of the disk, of which the kernel and the initramfs take about a half.
@@ -48,7 +47,7 @@ pub fn make_boot_disk(image: &Image, accel: Accel, path: &Path) -> Result<(), Gu
     let file = |source| GuestError::File { path: path.to_owned(), source };
     let disk = std::fs::File::create(path).map_err(file)?;
     disk.set_len(BYTES).map_err(file)?;
-    let arguments = kernel_arguments(accel);
+    let arguments = accel.kernel_arguments();
     let folder = path.parent().unwrap_or(Path::new("."));
     let [bios, uefi] = ["syslinux.cfg", "startup.nsh"].map(|name| folder.join(name));
     let text = format!(

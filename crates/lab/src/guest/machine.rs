@@ -6,7 +6,7 @@ use super::emulator::Emulator;
 use super::pace::Pace;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
-use super::{Accel, ChildProcess, Firmware, GuestError, Image, Job, Namespace, Shell, tsc};
+use super::{Accel, ChildProcess, Firmware, GuestError, Image, Job, Namespace, Shell};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io;
@@ -220,7 +220,7 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
             "-initrd".into(),
             image.initramfs.clone().into(),
             "-append".into(),
-            kernel_arguments(accel).into(),
+            accel.kernel_arguments().into(),
         ]),
     }
     for (index, nic) in spec.nics.iter().enumerate() {
@@ -236,21 +236,6 @@ fn arguments(image: &Image, accel: Accel, spec: &Spec<'_>) -> Vec<OsString> {
         args.extend(["-incoming".into(), format!("unix:{}", socket.display()).into()]);
     }
     args
-}
-
-/// The command line of a guest's kernel.
-pub(super) fn kernel_arguments(accel: Accel) -> String {
-    // The translator's time stamp counter is steady, but Linux would not trust it, and would read a
-    // slow timer instead.
-    let mut text = String::from("console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable");
-    // Where other programs leave the guest little time, the kernel misses timer interrupts as it
-    // boots. It then takes the timer for broken, and panics; or it takes the counter for several
-    // times slower than it is, and its clock is fast.
-    text.push_str(" no_timer_check");
-    if let Some(rate) = tsc::kilohertz().filter(|_| accel == Accel::Tcg) {
-        text.push_str(&format!(" tsc_early_khz={rate}"));
-    }
-    text
 }
 
 /// Our ends of a guest's channels. QEMU gets its ends as its standard input, output and error: no

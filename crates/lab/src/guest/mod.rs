@@ -16,6 +16,7 @@ mod machine;
 mod migration;
 mod namespace;
 mod pace;
+mod probe;
 mod process;
 mod qmp;
 mod release;

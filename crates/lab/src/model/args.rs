@@ -6,13 +6,13 @@ use super::ASSUMPTIONS;
 use super::advise::Question;
 use super::check;
 use super::curves;
-use super::inputs::{Inputs, InputsError};
+use super::error::ModelError;
+use super::inputs::Inputs;
 use super::measure::Meter;
 use super::results::Results;
 use crate::bench::BenchError;
 use crate::folders::folder;
 use crate::interrupt;
-use crate::plot::PlotError;
 use crate::progress::Progress;
 
 /// Options of the model.
@@ -55,45 +55,6 @@ pub struct Args {
     /// File of the measured costs
     #[arg(long, value_name = "FILE", default_value = "CLONE/out/lab/model/inputs.json", value_parser = folder)]
     pub inputs: PathBuf,
-}
-
-/// Why there is no prediction.
-#[derive(Debug, thiserror::Error)]
-pub enum ModelError {
-    /// Something could not be measured.
-    #[error(transparent)]
-    Measure(#[from] BenchError),
-    /// The file of inputs.
-    #[error(transparent)]
-    Inputs(#[from] InputsError),
-    /// The measurements failed.
-    #[error(
-        "no prediction from {path}: {why}; measure again when nothing else runs (ringmain-lab model --measure), or use --force"
-    )]
-    Doubtful {
-        /// The file of inputs.
-        path: String,
-        /// Why they cannot be used.
-        why: String,
-    },
-    /// A curve could not be drawn.
-    #[error("cannot draw a plot: {0}")]
-    Plot(#[from] PlotError),
-    /// A page or plot could not be written.
-    #[error("cannot write {path}: {source}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-impl ModelError {
-    /// Whether the user interrupted OVS-DPDK.
-    pub fn is_interrupt(&self) -> bool {
-        matches!(self, Self::Measure(error) if error.is_interrupt())
-    }
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -13,6 +13,7 @@ pub mod check;
 pub mod costs;
 pub mod cpus;
 pub mod curves;
+mod error;
 pub mod event;
 pub mod fit;
 pub mod inputs;
@@ -25,7 +26,8 @@ pub mod scene;
 pub mod sim;
 pub mod stage;
 
-pub use args::{Args, ModelError, run};
+pub use args::{Args, run};
+pub use error::ModelError;
 
 /// The assumptions of a prediction.
 pub const ASSUMPTIONS: &str = include_str!("assumptions.txt");
