@@ -4,6 +4,7 @@
 //! as the kernel may use its buffers.
 
 mod threads;
+#[allow(unsafe_code, reason = "hands buffers to the kernel")]
 mod uring;
 
 use std::io;
@@ -14,7 +15,6 @@ pub use crate::request::Finished;
 use crate::request::Request;
 
 pub use threads::ThreadEngine;
-pub(crate) use threads::carry_out;
 pub use uring::UringEngine;
 
 /// Carries out one step of each request that it is given.

@@ -26,7 +26,6 @@ pub mod command;
 pub mod count;
 pub mod disk;
 pub mod disks;
-#[allow(unsafe_code, reason = "hands buffers to the kernel")]
 pub mod engine;
 #[cfg(test)]
 mod idle_queue;
@@ -44,6 +43,8 @@ pub mod queue;
 pub mod request;
 mod schedule;
 mod slot;
+#[allow(unsafe_code, reason = "hands buffers to the kernel")]
+pub mod step;
 
 pub use disk::Disk;
 pub use disks::Disks;

@@ -1,19 +1,18 @@
 //! One request on its way: its buffers, and what is still to be done with its image.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ring::IoChain;
 
 use crate::count::RequestType;
-use crate::engine::carry_out;
 use crate::image::Image;
 use crate::operation::ZEROS_LEN;
 pub use crate::operation::{Operation, STEP};
 use crate::qcow2::gate::Entered;
 use crate::qcow2::job::Job;
 use crate::qcow2::place::Place;
+use crate::step::Step;
 
 /// Most pieces of one step (`UIO_MAXIOV`).
 const PIECES: usize = 1024;
@@ -113,20 +112,6 @@ impl Default for Part {
 // SAFETY: the pointer is one of the chain, which may be sent, or to `ZEROS`.
 unsafe impl Send for Part {}
 
-/// One step of a request, as the kernel takes it.
-pub struct Step<'a> {
-    /// The image.
-    pub file: BorrowedFd<'a>,
-    /// The operation.
-    pub operation: Operation,
-    /// The buffers of a read or write.
-    pub pieces: &'a [libc::iovec],
-    /// The first byte.
-    pub offset: u64,
-    /// The length in bytes of an operation on a range.
-    pub len: u64,
-}
-
 impl Request {
     /// Forgets the buffers and the image.
     pub(crate) fn clear(&mut self) {
@@ -175,7 +160,7 @@ impl Request {
         if !moves || !self.image.as_ref().is_some_and(|image| image.is_in_memory()) {
             return None;
         }
-        match carry_out(&self.step()?) {
+        match self.step()?.carry_out() {
             Err(libc::EINTR | libc::EAGAIN) => None,
             result => Some(result),
         }

@@ -2,17 +2,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{FallocateFlags, fallocate, fdatasync};
-use rustix::io::Errno;
 
 use super::{Engine, Finished};
-use crate::request::{Operation, Request, Step};
+use crate::request::Request;
 
 /// Threads of one worker.
 const THREADS: usize = 4;
@@ -80,57 +78,11 @@ fn work(shared: &Shared) {
             }
         };
         drop(queue);
-        let result = request.step().map_or(Err(libc::EBADF), |step| carry_out(&step));
+        let result = request.step().map_or(Err(libc::EBADF), |step| step.carry_out());
         shared.finished.lock().push((request, result));
         // Full only if it was never read, and then it is readable.
         let _ = rustix::io::write(&*shared.event, &1u64.to_ne_bytes());
     }
-}
-
-/// Carries out a step on this thread.
-pub(crate) fn carry_out(step: &Step<'_>) -> Result<u32, i32> {
-    let done = match step.operation {
-        Operation::Read => return move_bytes(step, libc::preadv2, 0),
-        Operation::Write { stable: true } => {
-            return move_bytes(step, libc::pwritev2, libc::RWF_DSYNC);
-        }
-        Operation::Write { stable: false } | Operation::WriteZeros => {
-            return move_bytes(step, libc::pwritev2, 0);
-        }
-        Operation::Sync => fdatasync(step.file),
-        Operation::PunchHole | Operation::ZeroRange => {
-            let mode = FallocateFlags::from_bits_retain(fallocate_mode(step.operation) as u32);
-            fallocate(step.file, mode, step.offset, step.len)
-        }
-    };
-    done.map(|()| 0).map_err(Errno::raw_os_error)
-}
-
-/// `preadv2` or `pwritev2`.
-type Move = unsafe extern "C" fn(
-    libc::c_int,
-    *const libc::iovec,
-    libc::c_int,
-    libc::off_t,
-    libc::c_int,
-) -> libc::ssize_t;
-
-fn move_bytes(step: &Step<'_>, call: Move, flags: libc::c_int) -> Result<u32, i32> {
-    let (pieces, count) = (step.pieces.as_ptr(), step.pieces.len() as libc::c_int);
-    let offset = step.offset as libc::off_t;
-    // SAFETY: the pieces are those of a request, which is held by the caller and keeps its memory
-    // mapped, or static; of the latter nothing is written.
-    let moved = unsafe { call(step.file.as_raw_fd(), pieces, count, offset, flags) };
-    u32::try_from(moved).map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
-}
-
-/// The mode of `fallocate` for an operation on a range.
-pub(super) fn fallocate_mode(operation: Operation) -> i32 {
-    let mode = match operation {
-        Operation::ZeroRange => FallocateFlags::ZERO_RANGE,
-        _ => FallocateFlags::PUNCH_HOLE,
-    };
-    (mode | FallocateFlags::KEEP_SIZE).bits() as i32
 }
 
 impl Engine for ThreadEngine {

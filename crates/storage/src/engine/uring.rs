@@ -21,7 +21,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use slab::Slab;
 
 use super::{Engine, Finished};
-use crate::request::{Operation, Request, Step};
+use crate::operation::Operation;
+use crate::request::Request;
+use crate::step::Step;
 
 /// Entries of the submission queue. A burst that is longer takes several system calls.
 const SUBMISSIONS: u32 = 256;
@@ -141,7 +143,7 @@ fn entry(step: &Step<'_>) -> squeue::Entry {
         Operation::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         Operation::PunchHole | Operation::ZeroRange => opcode::Fallocate::new(fd, step.len)
             .offset(step.offset)
-            .mode(super::threads::fallocate_mode(step.operation))
+            .mode(step.fallocate_mode())
             .build(),
     }
 }
