@@ -172,7 +172,7 @@ impl Host {
 
     /// Reads that have begun.
     fn begun(&self) -> u64 {
-        self.disks.counters(self.disk).iter().map(|(queue, _)| queue.reads.get()).sum()
+        self.disks.counters(self.disk).iter().map(|(queue, _)| queue.requests.reads.get()).sum()
     }
 
     /// Drives the worker until a condition holds.

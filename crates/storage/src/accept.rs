@@ -43,14 +43,14 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
     request.work.stable = false;
     let (kind, operation, offset, left) = match command {
         Command::Read(at) => {
-            count.reads.add(1);
-            count.read_bytes.add(writable);
+            count.requests.reads.add(1);
+            count.requests.read_bytes.add(writable);
             note_way(slot, at, request.chain.writable());
             (RequestType::Read, Operation::Read, at, writable)
         }
         Command::Write(at) => {
-            count.writes.add(1);
-            count.write_bytes.add(readable);
+            count.requests.writes.add(1);
+            count.requests.write_bytes.add(readable);
             note_way(slot, at, request.chain.readable());
             // The tables have to be stable, too.
             request.work.stable = stable && disk.image().format() != Format::Raw;
@@ -58,23 +58,23 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
             (RequestType::Write, operation, at, readable)
         }
         Command::Flush => {
-            count.flushes.add(1);
+            count.requests.flushes.add(1);
             if disk.image().is_read_only() {
                 return Next::Done(0);
             }
             (RequestType::Flush, Operation::Sync, 0, 0)
         }
         Command::GetId => {
-            count.others.add(1);
+            count.requests.others.add(1);
             return Next::Done(request.chain.write(disk.serial()));
         }
         Command::Discard(at, len) => {
-            count.discards.add(1);
+            count.requests.discards.add(1);
             request.work.stable = stable;
             (RequestType::Discard, Operation::PunchHole, at, len)
         }
         Command::WriteZeroes(at, len, unmap) => {
-            count.zeroes.add(1);
+            count.requests.zeroes.add(1);
             request.work.stable = stable;
             let unmap = unmap && disk.image().discards();
             let operation = if unmap { Operation::PunchHole } else { Operation::ZeroRange };

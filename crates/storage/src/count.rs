@@ -99,9 +99,9 @@ impl RequestType {
 /// Number of reasons.
 const REASONS: usize = ErrorReason::ALL.len();
 
-/// Counters of one queue of a disk. Written by the worker that has the queue.
+/// Requests that were fetched, by type.
 #[derive(Debug, Default)]
-pub struct QueueCounters {
+pub struct RequestCounters {
     /// Requests to read.
     pub reads: Counter,
     /// Bytes of them.
@@ -118,18 +118,32 @@ pub struct QueueCounters {
     pub zeroes: Counter,
     /// Other requests, and those that were refused.
     pub others: Counter,
-    /// Bursts that fetched at least one request.
-    pub bursts: Counter,
+}
+
+/// What was done to tell the guest of completed requests.
+#[derive(Debug, Default)]
+pub struct InterruptCounters {
     /// Interrupts sent for completed requests.
-    pub interrupts: Counter,
+    pub sent: Counter,
     /// Times that completed requests were published without an interrupt, as the guest asked.
     pub suppressed: Counter,
+    /// Interrupts that took long to send.
+    pub slow: Counter,
+}
+
+/// Counters of one queue of a disk. Written by the worker that has the queue.
+#[derive(Debug, Default)]
+pub struct QueueCounters {
+    /// Requests.
+    pub requests: RequestCounters,
+    /// Bursts that fetched at least one request.
+    pub bursts: Counter,
+    /// Interrupts.
+    pub interrupts: InterruptCounters,
     /// Processor time of the thread of a qcow2 image for the queue's requests, in nanoseconds.
     pub image_thread_ns: Counter,
     /// Page faults while a worker used the guest's memory, counted while a worker has many.
     pub page_faults: Counter,
-    /// Interrupts that took long to send.
-    pub slow_interrupts: Counter,
     /// Wake-ups by the guest.
     pub kicks: Counter,
     /// Steps of requests that passed through the host's page cache.

@@ -151,7 +151,7 @@ impl BlockPipeline {
         let next = match parse(slot, &mut request) {
             Ok(command) => begin(slot, &mut request, command, self.now),
             Err(refusal) => {
-                slot.on.counters.others.add(1);
+                slot.on.counters.requests.others.add(1);
                 Next::Failed(refusal.status(), refusal.into())
             }
         };

@@ -150,10 +150,10 @@ impl Slot {
         self.on.counters.fail_many(ErrorReason::Grant, self.on.queue.take_lost());
         match flushed {
             Ok(Notified::Sent) => {
-                self.on.counters.interrupts.add(1);
+                self.on.counters.interrupts.sent.add(1);
                 self.charge_signals();
             }
-            Ok(Notified::Suppressed) => self.on.counters.suppressed.add(1),
+            Ok(Notified::Suppressed) => self.on.counters.interrupts.suppressed.add(1),
             Ok(Notified::Nothing | Notified::Deferred) => {}
             Err(error) => {
                 self.charge_signals();
@@ -180,7 +180,7 @@ impl Slot {
     #[cold]
     fn charge_slow_signals(&mut self, nanoseconds: u64) {
         self.debt = self.debt.saturating_add(nanoseconds.saturating_mul(COST_PER_NS));
-        self.on.counters.slow_interrupts.add(1);
+        self.on.counters.interrupts.slow.add(1);
         let spent = Duration::from_nanos(nanoseconds);
         if !self.on.disk.slow_signals.allows(spent, Instant::now()) {
             self.fail(Violation::SlowInterrupt.into());
@@ -285,10 +285,10 @@ mod tests {
         assert!(
             sent.is_some(),
             "interrupts were slow {} times",
-            slot.on.counters.slow_interrupts.get()
+            slot.on.counters.interrupts.slow.get()
         );
         assert!(slot.debt >= 200_000 * COST_PER_NS, "{}", slot.debt);
-        assert!(slot.on.counters.slow_interrupts.get() >= 2);
+        assert!(slot.on.counters.interrupts.slow.get() >= 2);
         assert_eq!(*errors.lock(), [Violation::SlowInterrupt.into()]);
         assert_eq!(ring::interrupt::take_slow(), 0, "nobody else is charged");
     }

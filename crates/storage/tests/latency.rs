@@ -55,7 +55,7 @@ fn what_is_answered_at_once_has_no_latency() {
     site.ask(&Sent { kind: 8, sector: 0, data: Vec::new(), room: 20 });
     site.ask(&Sent::read(u64::MAX, 1));
     let counters = site.disks.counters(site.id).remove(0).0;
-    assert_eq!(counters.others.get(), 2);
+    assert_eq!(counters.requests.others.get(), 2);
     for kind in RequestType::ALL {
         assert_eq!(measured(&counters, kind), (0, Duration::ZERO), "{kind:?}");
     }

@@ -43,8 +43,12 @@ fn sum(site: &Site, counter: impl Fn(&QueueCounters) -> u64) -> u64 {
 /// Requests that have begun.
 fn begun(site: &Site) -> u64 {
     sum(site, |it| {
-        let ranges = it.discards.get() + it.zeroes.get();
-        it.reads.get() + it.writes.get() + it.flushes.get() + it.others.get() + ranges
+        let ranges = it.requests.discards.get() + it.requests.zeroes.get();
+        it.requests.reads.get()
+            + it.requests.writes.get()
+            + it.requests.flushes.get()
+            + it.requests.others.get()
+            + ranges
     })
 }
 
@@ -134,7 +138,7 @@ fn over_time_as_much_is_done_as_is_allowed() {
             answered += site.collect().len() as u64;
         }
     }
-    let read = sum(&site, |queue| queue.read_bytes.get());
+    let read = sum(&site, |queue| queue.requests.read_bytes.get());
     assert!(read <= rate + burst + request, "{read}");
     assert!(read >= rate, "{read}");
 }
@@ -165,7 +169,7 @@ fn queues_of_a_disk_take_turns_whatever_they_ask_for() {
         }
         let reads = |site: &Site| -> Vec<u64> {
             let queues = site.disks.counters(site.id);
-            queues.iter().map(|(queue, _)| queue.reads.get()).collect()
+            queues.iter().map(|(queue, _)| queue.requests.reads.get()).collect()
         };
         for step in 0..4000 {
             site.worker.run_once(start + Duration::from_millis(5 * step));

@@ -45,7 +45,7 @@ fn end(front: &Front, sent: Vec<(usize, Io)>) {
 
 /// Reads that have begun.
 fn begun(host: &Host, front: &Front) -> u64 {
-    host.sum(front, |queue| queue.reads.get())
+    host.sum(front, |queue| queue.requests.reads.get())
 }
 
 /// Waits until all queues of a vbd wait for credit.

@@ -96,7 +96,7 @@ pub struct DiskQueueReport {
 }
 
 macro_rules! counts {
-    ($($(#[doc = $doc:literal])* $name:ident,)*) => {
+    ($($(#[doc = $doc:literal])* $name:ident = $($of:ident).+,)*) => {
         /// Counters of a queue of a disk, or a sum of such.
         #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
         pub struct DiskCounts {
@@ -120,7 +120,7 @@ macro_rules! counts {
             fn from(queue: &storage::count::QueueCounters) -> Self {
                 let errors = storage::count::ErrorReason::ALL.iter();
                 let errors = errors.map(|reason| (reason.name().to_owned(), queue.failed(*reason)));
-                DiskCounts { $($name: queue.$name.get(),)* errors: errors.collect() }
+                DiskCounts { $($name: queue.$($of).+.get(),)* errors: errors.collect() }
             }
         }
     };
@@ -128,39 +128,39 @@ macro_rules! counts {
 
 counts! {
     /// Requests to read.
-    reads,
+    reads = requests.reads,
     /// Bytes of those.
-    read_bytes,
+    read_bytes = requests.read_bytes,
     /// Requests to write.
-    writes,
+    writes = requests.writes,
     /// Bytes of those.
-    write_bytes,
+    write_bytes = requests.write_bytes,
     /// Requests to make completed writes stable.
-    flushes,
+    flushes = requests.flushes,
     /// Requests to discard a range.
-    discards,
+    discards = requests.discards,
     /// Requests to write zeros.
-    zeroes,
+    zeroes = requests.zeroes,
     /// Other requests, and those that were refused.
-    others,
+    others = requests.others,
     /// Bursts that fetched at least one request.
-    bursts,
+    bursts = bursts,
     /// Interrupts sent for completed requests.
-    interrupts,
+    interrupts = interrupts.sent,
     /// Times that completed requests were published without an interrupt, as the guest asked.
-    suppressed,
+    suppressed = interrupts.suppressed,
     /// Processor time of the thread of a qcow2 image, in nanoseconds.
-    image_thread_ns,
+    image_thread_ns = image_thread_ns,
     /// Page faults while the guest's memory was used, counted while a worker has many.
-    page_faults,
+    page_faults = page_faults,
     /// Interrupts that took long to send.
-    slow_interrupts,
+    slow_interrupts = interrupts.slow,
     /// Wake-ups by the guest.
-    kicks,
+    kicks = kicks,
     /// Requests that began in the host's page cache.
-    buffered,
+    buffered = buffered,
     /// Times that the queue began to wait because the disk's limits were used up.
-    limited,
+    limited = limited,
 }
 
 impl DiskCounts {
