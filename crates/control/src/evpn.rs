@@ -160,7 +160,7 @@ impl Engine {
                 again = self.attempt(Engine::read_all);
             }
             self.see_guests();
-            self.settle();
+            self.reconcile();
             let refused = self.attempt(Engine::announce);
             again = again.or(refused);
             self.sleep(again);
@@ -283,8 +283,8 @@ impl Engine {
     }
 
     /// Gives the overlay the peers and stations that the kernel's tables have.
-    fn settle(&mut self) {
-        let changes = self.mirror.settle(self.now());
+    fn reconcile(&mut self) {
+        let changes = self.mirror.reconcile(self.now());
         for change in changes {
             if let Err(trouble) = self.change(change) {
                 self.complain(trouble);

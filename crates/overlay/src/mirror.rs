@@ -5,7 +5,7 @@
 //! of the kernel, and announces those that it finds at other ports of the bridge. The devices are
 //! shadows: they carry no traffic. This is a state machine without sockets and without a clock:
 //! rows go in as the kernel tells them, in any order and any number of times, and
-//! [`settle`](Mirror::settle) says what changes for the overlay.
+//! [`reconcile`](Mirror::reconcile) says what changes for the overlay.
 //!
 //! IP addresses are rows of neighbours of the bridge: FRR's have the mark of a control plane, and
 //! those without it are this host's.
@@ -250,10 +250,10 @@ impl Mirror {
     }
 
     /// What changes for the overlay: VTEPs come before their stations, and go after them.
-    pub fn settle(&mut self, now: u64) -> Vec<Change> {
+    pub fn reconcile(&mut self, now: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         for (vni, network) in &mut self.networks {
-            network.settle(now, *vni, &mut changes);
+            network.reconcile(now, *vni, &mut changes);
         }
         changes
     }

@@ -166,7 +166,7 @@ impl Switch {
     /// Forgets stations that have been silent for too long, and those that left; returns how many of
     /// the former. To be called every second or so.
     pub fn age(&mut self, now: u32) -> usize {
-        self.settle_left(now);
+        self.expire_left(now);
         self.table.age(now)
     }
 

@@ -148,16 +148,16 @@ impl Tunnels {
     }
 
     /// Takes the stations that left so long ago that frames for them are sent on no more.
-    pub fn settle(&mut self, now: u32) -> Vec<Station> {
-        let mut settled = Vec::new();
+    pub fn expire_left(&mut self, now: u32) -> Vec<Station> {
+        let mut expired = Vec::new();
         self.left.retain(|station, since| {
             let goes = now.saturating_sub(*since.get_or_insert(now)) >= SENT_ON;
             if goes {
-                settled.push(*station);
+                expired.push(*station);
             }
             !goes
         });
-        settled
+        expired
     }
 
     /// Whether the source of a frame from this port is learned.

@@ -177,7 +177,7 @@ impl Network {
         self.waiting = Some((first, now));
     }
 
-    pub fn settle(&mut self, now: u64, vni: Vni, changes: &mut Vec<Change>) {
+    pub fn reconcile(&mut self, now: u64, vni: Vni, changes: &mut Vec<Change>) {
         let mut moves = Vec::new();
         for mac in std::mem::take(&mut self.touched) {
             let target = match self.places.get(&mac) {
@@ -210,7 +210,7 @@ impl Network {
         let expired = self.withdrawn.iter().filter(|(_, until)| until.is_some_and(|it| it <= now));
         let expired: Vec<Mac> = expired.map(|(mac, _)| *mac).collect();
         expired.into_iter().for_each(|mac| self.drop_station(vni, mac, &mut moves));
-        let (new, gone) = self.settle_peers(now, vni);
+        let (new, gone) = self.reconcile_peers(now, vni);
         changes.extend(new.into_iter().chain(moves).chain(gone));
         changes.extend(self.addresses.changes(vni));
     }
@@ -259,7 +259,7 @@ impl Network {
     }
 
     /// The VTEPs that are new, and those that are gone.
-    fn settle_peers(&mut self, now: u64, vni: Vni) -> (Vec<Change>, Vec<Change>) {
+    fn reconcile_peers(&mut self, now: u64, vni: Vni) -> (Vec<Change>, Vec<Change>) {
         let (mut new, mut gone) = (Vec::new(), Vec::new());
         for vtep in self.floods.iter().chain(self.held.keys()) {
             let floods = self.floods.contains(vtep);

@@ -58,7 +58,7 @@ fn settled() -> Mirror {
     m.apply(0, tunnel(FLOODS, 3), true);
     station(&mut m, 0, 1, 3, true);
     station(&mut m, 0, 2, 3, true);
-    m.settle(0);
+    m.reconcile(0);
     m
 }
 
@@ -67,22 +67,22 @@ fn rows_become_vteps_and_stations_however_often_they_come() {
     let mut m = mirror();
     m.apply(0, tunnel(FLOODS, 3), true);
     m.apply(0, bridge(mac(1), DEVICES.vxlan), true);
-    assert_eq!(m.settle(0), [Change::Vtep(vni(), vtep(3), true)], "half a station is none");
+    assert_eq!(m.reconcile(0), [Change::Vtep(vni(), vtep(3), true)], "half a station is none");
     for _ in 0..3 {
         m.apply(0, tunnel(mac(1), 3), true);
     }
-    assert_eq!(m.settle(0), [Change::Station(vni(), mac(1), vtep(3))]);
+    assert_eq!(m.reconcile(0), [Change::Station(vni(), mac(1), vtep(3))]);
     station(&mut m, 0, 1, 3, true);
-    assert_eq!((m.settle(0), m.deadline()), (vec![], None));
+    assert_eq!((m.reconcile(0), m.deadline()), (vec![], None));
     // A VTEP without a row of its own gets no floods until there is one.
     station(&mut m, 0, 2, 4, true);
     let new = [Change::Vtep(vni(), vtep(4), false), Change::Station(vni(), mac(2), vtep(4))];
-    assert_eq!(m.settle(0), new);
+    assert_eq!(m.reconcile(0), new);
     m.apply(0, tunnel(FLOODS, 4), true);
-    assert_eq!(m.settle(0), [Change::Vtep(vni(), vtep(4), true)]);
+    assert_eq!(m.reconcile(0), [Change::Vtep(vni(), vtep(4), true)]);
     // Rows of other devices are nobody's.
     m.apply(0, Row::Tunnel { device: 99, mac: mac(9), vtep: vtep(9) }, true);
-    assert_eq!(m.settle(0), []);
+    assert_eq!(m.reconcile(0), []);
 }
 
 #[test]
@@ -92,20 +92,20 @@ fn a_station_moves_between_hosts() {
     // The old row may go later.
     m.apply(10, tunnel(mac(1), 3), false);
     let moved = [Change::Vtep(vni(), vtep(4), false), Change::Station(vni(), mac(1), vtep(4))];
-    assert_eq!(m.settle(10), moved);
+    assert_eq!(m.reconcile(10), moved);
     // The VTEP goes when its last station has gone.
     station(&mut m, 20, 1, 3, true);
     let back = [Change::Station(vni(), mac(1), vtep(3)), Change::NoVtep(vni(), vtep(4))];
-    assert_eq!(m.settle(20), back);
+    assert_eq!(m.reconcile(20), back);
 }
 
 #[test]
 fn a_station_that_is_withdrawn_alone_goes() {
     let mut m = settled();
     station(&mut m, 1000, 1, 3, false);
-    assert_eq!(m.settle(1000), []);
+    assert_eq!(m.reconcile(1000), []);
     assert_eq!(m.deadline(), Some(1000 + QUIET_MS));
-    assert_eq!(m.settle(1000 + QUIET_MS), [Change::NoStation(vni(), mac(1))]);
+    assert_eq!(m.reconcile(1000 + QUIET_MS), [Change::NoStation(vni(), mac(1))]);
     assert_eq!(m.deadline(), None);
     // Others that go on and on do not hold it up for ever.
     let mut m = settled();
@@ -113,9 +113,9 @@ fn a_station_that_is_withdrawn_alone_goes() {
     for step in 0..40 {
         let now = step * 100;
         station(&mut m, now, 1, 3, false);
-        m.settle(now).into_iter().for_each(|change| gone.push((now, change)));
+        m.reconcile(now).into_iter().for_each(|change| gone.push((now, change)));
         station(&mut m, now, 100 + step as u8, 3, true);
-        m.settle(now);
+        m.reconcile(now);
         station(&mut m, now, 100 + step as u8, 3, false);
     }
     let first = gone.iter().find(|(_, change)| *change == Change::NoStation(vni(), mac(1)));
@@ -128,18 +128,18 @@ fn what_goes_with_its_vtep_stays_in_use_for_a_while() {
     station(&mut m, 1000, 1, 3, false);
     station(&mut m, 1100, 2, 3, false);
     m.apply(1200, tunnel(FLOODS, 3), false);
-    assert_eq!(m.settle(1200), []);
+    assert_eq!(m.reconcile(1200), []);
     let decided = 1200 + QUIET_MS;
-    assert_eq!(m.settle(decided), []);
+    assert_eq!(m.reconcile(decided), []);
     let stale = ((vni(), vtep(3)), Peer { floods: true, stale: true });
     assert_eq!(m.peers().collect::<Vec<_>>(), [stale]);
     assert_eq!(m.deadline(), Some(decided + STALE_MS));
     // The control plane is back, with one of them.
     m.apply(5000, tunnel(FLOODS, 3), true);
     station(&mut m, 5000, 1, 3, true);
-    assert_eq!(m.settle(5000), []);
+    assert_eq!(m.reconcile(5000), []);
     assert_eq!(m.peers().next().unwrap().1, Peer { floods: true, stale: false });
-    assert_eq!(m.settle(decided + STALE_MS), [Change::NoStation(vni(), mac(2))]);
+    assert_eq!(m.reconcile(decided + STALE_MS), [Change::NoStation(vni(), mac(2))]);
     assert_eq!(m.deadline(), None);
 }
 
@@ -150,14 +150,14 @@ fn what_is_stale_is_replaced_at_once_and_forgotten_in_the_end() {
         station(&mut m, 0, last, 3, false);
     }
     m.apply(0, tunnel(FLOODS, 3), false);
-    m.settle(0);
-    m.settle(QUIET_MS);
+    m.reconcile(0);
+    m.reconcile(QUIET_MS);
     station(&mut m, 2000, 1, 4, true);
     m.apply(2000, tunnel(FLOODS, 4), true);
     let replaced = [Change::Vtep(vni(), vtep(4), true), Change::Station(vni(), mac(1), vtep(4))];
-    assert_eq!(m.settle(2000), replaced);
+    assert_eq!(m.reconcile(2000), replaced);
     let end = [Change::NoStation(vni(), mac(2)), Change::NoVtep(vni(), vtep(3))];
-    assert_eq!(m.settle(QUIET_MS + STALE_MS), end);
+    assert_eq!(m.reconcile(QUIET_MS + STALE_MS), end);
     assert_eq!(m.deadline(), None);
 }
 
@@ -201,11 +201,11 @@ fn a_guest_that_moves_in_and_out_is_never_taken_from_another_host() {
     assert_eq!(m.announcements(0), [announced(mac(1), Presence::Moves)]);
     // The row of the VXLAN device stays when the bridge's moves.
     m.apply(0, bridge(mac(1), DEVICES.here), true);
-    assert_eq!(m.settle(0), [Change::NoStation(vni(), mac(1))]);
+    assert_eq!(m.reconcile(0), [Change::NoStation(vni(), mac(1))]);
     // It moves on, and the switch says afterwards that it is here no more.
     station(&mut m, 0, 1, 4, true);
     let moved = [Change::Vtep(vni(), vtep(4), false), Change::Station(vni(), mac(1), vtep(4))];
-    assert_eq!(m.settle(0), moved);
+    assert_eq!(m.reconcile(0), moved);
     m.set_here(vni(), mac(1), Presence::Away);
     assert_eq!(m.announcements(0), []);
 }
@@ -232,17 +232,17 @@ fn addresses_follow_the_last_row_and_go_with_it() {
     let mut m = settled();
     m.apply(0, row(1), true);
     m.apply(0, row(1), true);
-    assert_eq!((m.settle(0), m.neighbours()), (vec![owner(Some(1))], 1));
+    assert_eq!((m.reconcile(0), m.neighbours()), (vec![owner(Some(1))], 1));
     m.apply(0, row(1), true);
-    assert_eq!(m.settle(0), []);
+    assert_eq!(m.reconcile(0), []);
     m.apply(0, row(2), true);
-    assert_eq!(m.settle(0), [owner(Some(2))]);
+    assert_eq!(m.reconcile(0), [owner(Some(2))]);
     // The row of an address that goes may have lost its station.
     m.apply(0, learned(vtep(99), FLOODS), false);
-    assert_eq!((m.settle(0), m.neighbours()), (vec![owner(None)], 0));
+    assert_eq!((m.reconcile(0), m.neighbours()), (vec![owner(None)], 0));
     // A dump without the row is the same; rows of other devices are nobody's.
     m.apply(0, row(1), true);
-    m.settle(0);
+    m.reconcile(0);
     m.begin_dump();
     m.apply(0, tunnel(FLOODS, 3), true);
     station(&mut m, 0, 1, 3, true);
@@ -250,7 +250,7 @@ fn addresses_follow_the_last_row_and_go_with_it() {
     let other = Row::Neighbour { device: 99, address: vtep(98), mac: mac(1), learned: true };
     m.apply(0, other, true);
     m.end_dump(0);
-    assert_eq!((m.settle(0), m.neighbours()), (vec![owner(None)], 0));
+    assert_eq!((m.reconcile(0), m.neighbours()), (vec![owner(None)], 0));
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn addresses_of_guests_are_announced_and_go_with_them() {
     m.set_here(vni(), mac(5), Presence::Away);
     assert_eq!(m.address_announcements(), [addressed(second, None)]);
     m.apply(0, own(second, FLOODS), false);
-    assert_eq!((m.address_announcements(), m.settle(0)), (vec![], vec![]));
+    assert_eq!((m.address_announcements(), m.reconcile(0)), (vec![], vec![]));
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn an_address_of_another_station_is_left_alone_and_one_that_moves_is_taken() {
     let address = vtep(101);
     let mut m = settled();
     m.apply(0, learned(address, mac(1)), true);
-    m.settle(0);
+    m.reconcile(0);
     m.set_here(vni(), mac(5), Presence::Sticky);
     m.set_addresses(vni(), mac(5), &[address]);
     assert_eq!(m.address_announcements(), []);
@@ -342,8 +342,8 @@ fn a_dump_after_lost_changes_puts_all_right() {
     }
     m.end_dump(0);
     assert_eq!(m.announcements(0), [announced(mac(5), Presence::Moves)]);
-    assert_eq!(m.settle(0), [Change::Station(vni(), mac(3), vtep(3))]);
-    assert_eq!(m.settle(QUIET_MS), [Change::NoStation(vni(), mac(2))]);
+    assert_eq!(m.reconcile(0), [Change::Station(vni(), mac(3), vtep(3))]);
+    assert_eq!(m.reconcile(QUIET_MS), [Change::NoStation(vni(), mac(2))]);
 }
 
 /// Any sequence of rows, repeated and in any order, ends where the last word on each row is.
@@ -388,12 +388,12 @@ fn the_end_depends_on_the_last_word_on_each_row_only() {
                 station(&mut m, now, what, host, false);
                 last.insert((what, host), false);
             }
-            follow(m.settle(now));
+            follow(m.reconcile(now));
         }
         while let Some(deadline) = m.deadline() {
             assert!(deadline >= now, "time does not stand still");
             now = deadline;
-            follow(m.settle(now));
+            follow(m.reconcile(now));
         }
         let want = last.iter().filter(|((what, _), present)| **present && *what > 0);
         let want: BTreeMap<Mac, IpAddr> =

@@ -40,8 +40,8 @@ impl Switch {
     }
 
     /// Frames for those that left long ago are sent on no more.
-    pub(super) fn settle_left(&mut self, now: u32) {
-        for station in self.tunnels.settle(now) {
+    pub(super) fn expire_left(&mut self, now: u32) {
+        for station in self.tunnels.expire_left(now) {
             self.generations.bump(station);
         }
     }
