@@ -53,6 +53,8 @@ struct State {
     boots: u32,
     last_id: u64,
     done: HashMap<u64, Output>,
+    /// Which channel the guest is at the end of; those before it are closed.
+    channel: u32,
     /// The channel was closed, or its guest is gone.
     ended: bool,
 }
@@ -74,26 +76,43 @@ impl Agent {
         console: impl io::Read + Send + 'static,
         clock: Clock,
     ) -> io::Result<Arc<Agent>> {
-        let reader = BufReader::new(stream.try_clone()?);
-        stream.set_write_timeout(Some(SEND_LIMIT))?;
         let agent = Arc::new(Agent {
             name: name.to_owned(),
             clock,
-            stream: Mutex::new(stream),
+            stream: Mutex::new(stream.try_clone()?),
             state: Mutex::default(),
             changed: Condvar::new(),
             console: Mutex::default(),
             transcript: Transcript::new(name),
         });
-        let hears = Arc::clone(&agent);
-        std::thread::Builder::new()
-            .name(format!("agent-{name}"))
-            .spawn(move || hears.listen(reader))?;
+        agent.hear(&stream)?;
         let keeps = Arc::clone(&agent);
         std::thread::Builder::new()
             .name(format!("console-{name}"))
             .spawn(move || keeps.keep_console(console))?;
         Ok(agent)
+    }
+
+    /// Goes on over another channel, at whose end is the guest of the channel that was
+    /// [closed](Self::close).
+    pub(crate) fn reconnect(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
+        {
+            let mut state = locked(&self.state);
+            (state.channel, state.ended) = (state.channel + 1, false);
+        }
+        *locked(&self.stream) = stream.try_clone()?;
+        self.hear(&stream)
+    }
+
+    /// Starts a thread that listens to a channel.
+    fn hear(self: &Arc<Self>, stream: &UnixStream) -> io::Result<()> {
+        stream.set_write_timeout(Some(SEND_LIMIT))?;
+        let (agent, reader) = (Arc::clone(self), BufReader::new(stream.try_clone()?));
+        let channel = locked(&self.state).channel;
+        std::thread::Builder::new()
+            .name(format!("agent-{}", self.name))
+            .spawn(move || agent.listen(reader, channel))
+            .map(drop)
     }
 
     /// The clock that limits of waits are counted in.
@@ -180,14 +199,14 @@ impl Agent {
         }
     }
 
-    fn listen(&self, mut reader: impl BufRead) {
+    fn listen(&self, mut reader: impl BufRead, channel: u32) {
         let mut line = Vec::new();
         // A reset may cut a line off in the middle, and where the channel is a console, the kernel
         // speaks on it, too: what is no whole line of ours is only kept for messages.
         while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             if let Some(said) = std::str::from_utf8(&line).ok().and_then(AgentMessage::parse) {
                 self.transcript.note(&said.to_string());
-                locked(&self.state).hear(said);
+                locked(&self.state).hear(said, channel);
                 self.changed.notify_all();
             } else {
                 self.keep(&line);
@@ -218,7 +237,7 @@ impl Agent {
 }
 
 impl State {
-    fn hear(&mut self, said: AgentMessage<'_>) {
+    fn hear(&mut self, said: AgentMessage<'_>, channel: u32) {
         match said {
             AgentMessage::Hello(boot) => {
                 self.boot = Some(boot.to_owned());
@@ -229,8 +248,13 @@ impl State {
                 self.done.insert(id, output);
             }
             AgentMessage::Done { .. } => {}
-            AgentMessage::Gone => self.ended = true,
+            AgentMessage::Gone => self.end(channel),
         }
+    }
+
+    /// A channel has ended.
+    fn end(&mut self, channel: u32) {
+        self.ended |= channel == self.channel;
     }
 }
 

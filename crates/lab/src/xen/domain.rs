@@ -38,6 +38,8 @@ pub struct DomainSpec {
     pub vifs: Vec<String>,
     /// Its disks as in `xl.cfg`, such as `format=raw,vdev=xvdb,access=rw,target=/a.raw`.
     pub disks: Vec<String>,
+    /// Whether it comes up again when it reboots; else it is destroyed.
+    pub reboots: bool,
 }
 
 impl DomainSpec {
@@ -53,6 +55,7 @@ impl DomainSpec {
             max_queues: None,
             vifs: Vec::new(),
             disks: Vec::new(),
+            reboots: false,
         }
     }
 
@@ -65,7 +68,7 @@ impl DomainSpec {
 
     /// The configuration that `xl create` reads.
     fn config(&self) -> String {
-        let DomainSpec { name, kind, cpus, memory, ramdisk, max_queues, vifs, disks } = self;
+        let DomainSpec { name, kind, cpus, memory, ramdisk, .. } = self;
         let kind = match kind {
             Kind::Pv => "\"pv\"",
             // Xen does not trust the time stamps of QEMU's processors as it does those of real
@@ -74,19 +77,20 @@ impl DomainSpec {
             Kind::Pvh => "\"pvh\"\ntsc_mode = \"native\"",
         };
         let mut extra = String::from("console=hvc0 panic=-1 loglevel=4");
-        if let Some(queues) = max_queues {
+        if let Some(queues) = self.max_queues {
             // Writing to a string does not fail.
             let _ = write!(extra, " max_queues={queues}");
         }
-        let [vifs, disks] = [vifs, disks].map(|all| {
+        let [vifs, disks] = [&self.vifs, &self.disks].map(|all| {
             let quoted: Vec<String> = all.iter().map(|one| format!("'{one}'")).collect();
             quoted.join(", ")
         });
+        let reboot = if self.reboots { "restart" } else { "destroy" };
         format!(
             "name = \"{name}\"\ntype = {kind}\nvcpus = {cpus}\nmemory = {memory}\n\
              kernel = \"/guest/vmlinux\"\nramdisk = \"{ramdisk}\"\nextra = \"{extra}\"\n\
              vif = [ {vifs} ]\ndisk = [ {disks} ]\n\
-             on_poweroff = \"destroy\"\non_reboot = \"destroy\"\non_crash = \"destroy\"\n"
+             on_poweroff = \"destroy\"\non_reboot = \"{reboot}\"\non_crash = \"destroy\"\n"
         )
     }
 }
@@ -120,11 +124,7 @@ impl Domain {
         let config = format!("/tmp/{name}.cfg");
         dom0.write(&config, &spec.config())?;
         let create = format!("xl create -q {config} && xl domid {name}");
-        let id = dom0.must(&create, TIMEOUT)?;
-        // Warnings of xl come before.
-        let id = id.lines().last().unwrap_or_default().trim().parse().map_err(|_| {
-            GuestError::Failed { name: "dom0".into(), command: create, code: 0, text: id.clone() }
-        })?;
+        let id = number(&dom0.must(&create, TIMEOUT)?, &create)?;
         Self::attach(dom0, name, id).inspect_err(|_| {
             // The first error is reported.
             let _ = dom0.run(&format!("xl destroy {name}"), TIMEOUT);
@@ -137,20 +137,7 @@ impl Domain {
         let agent = Agent::new(name, stream, std::io::empty(), dom0.clock())
             .map_err(|source| GuestError::Channel { what: "no channel to the guest", source })
             .inspect_err(|_| give_back())?;
-        // The console ends with the domain, and who waits for an answer need not wait any longer.
-        // What is read from the channel before the host's end is noticed is the end of a
-        // file: thus once more.
-        let relay = format!(
-            "exec 4<>$(echo {})\n\
-             gone() {{ printf '\\ngone\\n' >&4; exit; }}\n\
-             until tty=$(xenstore-read /local/domain/{id}/console/tty) && [ -c \"$tty\" ]; do\n\
-             xenstore-exists /local/domain/{id} || gone\n\
-             usleep 50000; done\n\
-             (cat <\"$tty\" >&4; gone) &\n\
-             while [ -c \"$tty\" ]; do cat <&4; usleep 20000; done >\"$tty\"",
-            port(channel)
-        );
-        let relay = dom0.spawn(&relay).inspect_err(|_| give_back())?;
+        let relay = relay(dom0, id, channel).inspect_err(|_| give_back())?;
         let (dom0, name) = (dom0.clone(), name.to_owned());
         Ok(Domain { dom0, name, id, agent, channel, relay: Some(relay), destroyed: false })
     }
@@ -181,19 +168,102 @@ impl Domain {
         self.end()
     }
 
-    fn end(&mut self) -> Result<(), GuestError> {
+    /// `xl save`. The guest is gone then, and its state is in a file of dom0.
+    ///
+    /// # Errors
+    /// When the toolstack fails.
+    pub fn save(&mut self, to: &str) -> Result<(), GuestError> {
+        self.dom0.must(&format!("xl save {} {to}", self.id), TIMEOUT)?;
         self.destroyed = true;
-        // By number: another domain may have the name by now.
-        let result =
-            self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), TIMEOUT);
+        self.disconnect();
+        Ok(())
+    }
+
+    /// `xl restore`, under another number. Commands that ran in the guest go on.
+    ///
+    /// # Errors
+    /// When the toolstack fails.
+    pub fn restore(&mut self, from: &str) -> Result<(), GuestError> {
+        let restore = format!("xl restore {from} >&2 && xl domid {}", self.name);
+        let id = number(&self.dom0.must(&restore, TIMEOUT)?, &restore)?;
+        self.reconnect(id)
+    }
+
+    /// `xl reboot`, and waits until the guest is up again, under another number.
+    ///
+    /// # Errors
+    /// When the toolstack fails, or the guest does not come up within `limit`.
+    pub fn reboot(&mut self, limit: Duration) -> Result<(), GuestError> {
+        let (id, name, boots) = (self.id, &self.name, self.agent.boots());
+        // The name is the old domain's until that is gone, and then nobody's for a moment.
+        let reboot = format!(
+            "xl reboot {id}
+            while id=$(xl domid {name} 2>/dev/null || echo {id}); [ $id = {id} ]; do usleep 200000; done
+            echo $id"
+        );
+        let id = number(&self.dom0.must(&reboot, TIMEOUT)?, &reboot)?;
+        self.destroyed = true;
+        self.disconnect();
+        self.reconnect(id)?;
+        self.agent.wait_for_boot(boots + 1, limit)
+    }
+
+    fn reconnect(&mut self, id: u16) -> Result<(), GuestError> {
+        (self.id, self.destroyed) = (id, false);
+        let (channel, stream) = self.dom0.channel()?;
+        self.channel = channel;
+        self.agent
+            .reconnect(stream)
+            .map_err(|source| GuestError::Channel { what: "no channel to the guest", source })?;
+        self.relay = Some(relay(&self.dom0, id, channel)?);
+        Ok(())
+    }
+
+    fn disconnect(&mut self) {
         self.agent.close();
         if let Some(relay) = self.relay.take()
             && relay.stop(TIMEOUT).is_ok()
         {
             self.dom0.give_back(self.channel);
         }
+    }
+
+    fn end(&mut self) -> Result<(), GuestError> {
+        self.destroyed = true;
+        // By number: another domain may have the name by now.
+        let result =
+            self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), TIMEOUT);
+        self.disconnect();
         result.map(drop)
     }
+}
+
+/// The number that a command of the toolstack printed last. Warnings come before.
+fn number(printed: &str, command: &str) -> Result<u16, GuestError> {
+    let last = printed.lines().last().unwrap_or_default();
+    last.trim().parse().map_err(|_| GuestError::Failed {
+        name: "dom0".into(),
+        command: command.into(),
+        code: 0,
+        text: printed.into(),
+    })
+}
+
+/// Carries what a domain's console says to a channel of ours, and back.
+fn relay(dom0: &Dom0, id: u16, channel: u16) -> Result<Job, GuestError> {
+    // The console ends with the domain, and who waits for an answer need not wait any longer. What
+    // is read from the channel before the host's end is noticed is the end of a file: thus once
+    // more.
+    dom0.spawn(&format!(
+        "exec 4<>$(echo {})\n\
+         gone() {{ printf '\\ngone\\n' >&4; exit; }}\n\
+         until tty=$(xenstore-read /local/domain/{id}/console/tty) && [ -c \"$tty\" ]; do\n\
+         xenstore-exists /local/domain/{id} || gone\n\
+         usleep 50000; done\n\
+         (cat <\"$tty\" >&4; gone) &\n\
+         while [ -c \"$tty\" ]; do cat <&4; usleep 20000; done >\"$tty\"",
+        port(channel)
+    ))
 }
 
 impl Shell for Domain {

@@ -11,6 +11,7 @@ mod executable;
 mod host;
 mod hostile;
 mod keys;
+mod lifecycle;
 mod pair;
 mod plug;
 mod restart;
