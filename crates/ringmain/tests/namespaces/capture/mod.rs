@@ -104,7 +104,8 @@ fn a_capture_of_live_traffic_is_read_by_others() {
     wait(|| size(&path) > 3 << 20);
     capture.interrupt();
     let [captured, _] = capture.end();
-    assert!(captured > 100, "{captured}");
+    // The longest frames have 64 KiB.
+    assert!(captured > 40, "{captured}");
 
     assert_eq!(tshark(file, &["-Y", "_ws.malformed || _ws.short"]), "");
     let fields = ["-T", "fields", "-E", "separator=|", "-e", "frame.interface_name"];
