@@ -1,3 +1,4 @@
+use super::message::{base64, unbase64};
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -102,4 +103,23 @@ fn the_end_of_the_guest_ends_commands() {
     let job = agent.start("long").unwrap();
     drop(guest);
     assert!(matches!(job.wait(LIMIT), Err(GuestError::Ended { .. })));
+}
+
+#[test]
+fn commands_go_on_over_another_channel() {
+    let (agent, mut before) = pair();
+    before.write_all(b"hello b1\n").unwrap();
+    agent.wait_for_boot(1, LIMIT).unwrap();
+    let job = agent.start("true").unwrap();
+    // Whoever carries the channel says that its guest is gone, perhaps late.
+    before.write_all(b"gone\n").unwrap();
+    agent.close();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    agent.reconnect(ours).unwrap();
+    drop(before);
+    theirs.write_all(format!("done b1 1 0 {}\n", base64(b"said")).as_bytes()).unwrap();
+    assert_eq!(job.wait(LIMIT).unwrap().text, "said");
+    let again = agent.start("true").unwrap();
+    drop(theirs);
+    assert!(again.wait(LIMIT).is_err(), "the guest is gone");
 }
