@@ -51,6 +51,14 @@ agent() {
   done
 }
 
-# Orphans come to this process when they end, and wait buries them.
-agent &
-wait
+# Orphans come to this process when they end, and wait buries them. The kernel panics when this process
+# ends, so it goes on waiting, and starts what reads again if that should end. The kernel may know why.
+while :; do
+  agent &
+  reader=$!
+  while kill -0 "$reader" 2>/dev/null; do
+    wait
+    usleep 100000
+  done
+  { echo 'the agent ended'; dmesg | tail -n 5; } >&3
+done
