@@ -252,8 +252,8 @@ impl Slot {
         until.is_some()
     }
 
-    /// The page faults of frames that the queue sent call for so much [cost](crate::fault_wait::wait_cost) to be
-    /// waited for.
+    /// The page faults of frames that the queue sent call for so much
+    /// [cost](crate::fault_wait::wait_cost) to be waited for.
     #[cold]
     pub(crate) fn charge_fault_wait(&mut self, cost: u64, now: Instant) {
         self.on.accounts.fault_wait.charge(cost, now);

@@ -32,8 +32,8 @@ impl Accel {
 
     /// The command line of a guest's kernel.
     pub(super) fn kernel_arguments(self) -> String {
-        // The translator's time stamp counter is steady, but Linux would not trust it, and would read a
-        // slow timer instead.
+        // The translator's time stamp counter is steady, but Linux would not trust it, and would
+        // read a slow timer instead.
         let mut text =
             String::from("console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable");
         // Where other programs leave the guest little time, the kernel misses timer interrupts as it

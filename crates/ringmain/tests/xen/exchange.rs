@@ -8,13 +8,8 @@ use lab::guest::Shell;
 use lab::xen::Domain;
 use std::time::Duration;
 
-/// How long streams pause after each piece of noise: long enough that the guests leave dom0, which
-/// looks at the counters with a process each time, more than a share of the processors.
-const PAUSE: Duration = Duration::from_millis(200);
-
-/// What a stream carries at least while it goes on, in bytes. That nothing of it was lost or changed
-/// shows at its end.
-pub const PROGRESS: u64 = 256 << 10;
+/// How long streams pause after each piece of noise.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The guests, with a vif each, and a stream each way.
 pub struct Exchange<'a> {
@@ -25,7 +20,7 @@ pub struct Exchange<'a> {
 
 /// Starts to send noise, with pauses, from a guest to the address of another one's port.
 pub fn send_noise(from: &Domain, to: &Domain, port: usize) -> Stream {
-    from.must("head -c 32k /dev/urandom >/tmp/noise", LIMIT).unwrap();
+    from.must("head -c 64k /dev/urandom >/tmp/noise", LIMIT).unwrap();
     stream(from, to, &address(port), &noise(PAUSE))
 }
 
@@ -37,11 +32,11 @@ impl<'a> Exchange<'a> {
         Exchange { scene, guests, streams: [send_noise(a, b, 1), send_noise(b, a, 0)] }
     }
 
-    /// Whether each stream has gone on between two looks at the counters.
-    pub fn went_on(&self, before: &Stats, now: &Stats) -> bool {
+    /// Whether each has received more than so many bytes between two looks at the counters.
+    pub fn went_on(&self, before: &Stats, now: &Stats, bytes: u64) -> bool {
         self.guests.iter().all(|guest| {
             let received = |stats| port_of(stats, guest, 0).map_or(0, |port| port.total.rx_bytes);
-            received(now) > received(before) + PROGRESS
+            received(now) > received(before) + bytes
         })
     }
 

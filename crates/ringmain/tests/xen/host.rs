@@ -51,8 +51,6 @@ impl Host {
         });
         let dom0 = receiver.recv().unwrap().unwrap();
         dom0.install(Path::new(env!("CARGO_BIN_EXE_ringmain"))).unwrap();
-        // Guests that compute all the time keep dom0 waiting otherwise, and all tests with it.
-        dom0.must("xl sched-credit2 -d Domain-0 -w 2048", LIMIT).unwrap();
         Host { dom0, guests: None }
     }
 
@@ -74,8 +72,7 @@ impl Scene {
     /// A daemon that serves vifs with up to four queues, and has these ports besides.
     pub fn new(ports: &str) -> Scene {
         let scene = Scene::without_daemon();
-        // Workers leave the processors to the guests whose frames they wait for.
-        let config = format!("[workers]\ncount = 2\npolling = \"eco\"\n{VIFS}{ports}");
+        let config = format!("[workers]\ncount = 2\n{VIFS}{ports}");
         scene.service.replace(Some(scene.dom0.serve(&config).unwrap()));
         scene
     }

@@ -12,6 +12,9 @@ use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec};
 use std::process::Command;
 
+/// What each innocent guest receives at least while an attack goes on, in bytes.
+const MEGABYTE: u64 = 1 << 20;
+
 /// What the port of the hostile guest must be charged with.
 enum Charge {
     /// Frames.
@@ -125,7 +128,7 @@ fn run(innocents: &Exchange<'_>, foe: &Domain, (name, charge): &(&str, Charge)) 
             // An attack that connects again after it was stopped is seen stopped only for a while.
             let now = innocents.scene.stats();
             charged |= charge.is_made(port(&before, foe), port(&now, foe));
-            thread.is_finished() || charged && innocents.went_on(&before, &now)
+            thread.is_finished() || charged && innocents.went_on(&before, &now, MEGABYTE)
         });
         drop(ending);
         let said = thread.join().unwrap();
@@ -195,7 +198,7 @@ fn a_hostile_guest_disturbs_nobody_and_leaves_nothing_behind() {
     });
 
     let since = scene.stats();
-    eventually("the innocents", || innocents.went_on(&since, &scene.stats()));
+    eventually("the innocents", || innocents.went_on(&since, &scene.stats(), MEGABYTE));
     let guests = innocents.guests;
     innocents.finish();
     // Nothing was held against them.

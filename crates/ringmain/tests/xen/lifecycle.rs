@@ -1,6 +1,6 @@
 //! What a toolstack does with a guest that exchanges data: pause, save and restore, reboot.
 
-use super::exchange::{PROGRESS, send_noise};
+use super::exchange::send_noise;
 use super::host::{QUEUES, Scene, VIF};
 use super::traffic::{LIMIT, address, address_it, eventually, ping, ping_both};
 use control::api::PortState;
@@ -9,6 +9,10 @@ use lab::xen::{Domain, DomainSpec};
 
 /// Where dom0 keeps the state of a saved guest.
 const SAVED: &str = "/root/saved";
+
+/// What a stream carries at least while it goes on, in bytes. That nothing of it was lost shows at
+/// its end.
+const PROGRESS: u64 = 256 << 10;
 
 /// Bytes that a guest received and sent on its only vif.
 fn carried(scene: &Scene, guest: &Domain) -> [u64; 2] {

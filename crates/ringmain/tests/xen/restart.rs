@@ -20,7 +20,7 @@ fn streams_survive_a_daemon_that_is_killed() {
     };
     let go_on = || {
         let before = scene.stats();
-        eventually("both streams", || exchange.went_on(&before, &scene.stats()));
+        eventually("both streams", || exchange.went_on(&before, &scene.stats(), 4 << 20));
     };
     go_on();
     let before = store();
