@@ -38,15 +38,17 @@ stop() {
   done 2>/dev/null
 }
 
+# What runs is a child of the first process: the end of a child of its own would interrupt read, which
+# forgets what it has read of a line by then. A long line comes in pieces.
 agent() {
   while read -r whose verb id text <&3; do
     [ "$whose" = "$boot" ] || continue
     case $verb in
       run)
         : >"/tmp/pid.$id"
-        run "$id" "$text" &
+        (run "$id" "$text" &)
         ;;
-      stop) stop "$id" & ;;
+      stop) (stop "$id" &) ;;
     esac
   done
 }
