@@ -11,6 +11,7 @@ mod lab;
 mod life;
 mod memory;
 mod migration;
+mod noise;
 mod offloads;
 mod pair;
 mod pool;

@@ -1,12 +1,10 @@
 //! Two stock guests with four queue pairs each.
 
 use super::lab::{Attach, Lab};
+use super::noise::Noise;
 use super::pool::SharedLab;
-use super::traffic::{
-    At, LIMIT, address, eventually, noise, ping, ping_both, stream, tcp_both, udp,
-};
+use super::traffic::{At, LIMIT, address, eventually, ping, ping_both, tcp_both, udp};
 use lab::guest::Shell;
-use std::time::Duration;
 
 #[test]
 #[ignore = "boots guests"]
@@ -52,10 +50,7 @@ fn the_number_of_queues_changes_under_streams_that_do_not_break() {
     let lab = SharedLab::new();
     let [a, b] = lab.guests();
     ping(a, &address(1));
-    a.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    let forth = stream(a, b, &address(1), &noise(Duration::ZERO));
-    b.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    let back = stream(b, a, &address(0), &noise(Duration::ZERO));
+    let noise = Noise::start([a, b]);
 
     for (ours, theirs) in [(4, 1), (1, 4), (3, 3), (2, 4), (4, 2), (1, 1), (4, 4)] {
         let before = lab.daemon.stats().unwrap();
@@ -73,10 +68,6 @@ fn the_number_of_queues_changes_under_streams_that_do_not_break() {
             carried(&lab.daemon.stats().unwrap()) >= carried(&before) + (4 << 20)
         });
     }
-    for guest in [a, b] {
-        guest.must("touch /tmp/stop", LIMIT).unwrap();
-    }
-    forth.finish();
-    back.finish();
+    noise.finish();
     lab.check_balance();
 }

@@ -1,11 +1,11 @@
 //! Guests whose daemon is killed, or taken over by a new process, while they talk.
 
 use control::api::Stats;
-use lab::guest::{Release, Shell};
-use std::time::Duration;
+use lab::guest::Release;
 
 use super::lab::{Attach, Lab};
-use super::traffic::{LIMIT, address, eventually, noise, ping, stream};
+use super::noise::Noise;
+use super::traffic::{address, eventually, ping};
 
 /// How often the daemon is killed in each test; the environment (`RINGMAIN_KILLS`) can say more.
 const KILLS: usize = 3;
@@ -95,17 +95,8 @@ fn under_streams(attach: Attach<'_>, work: impl FnOnce(&mut Lab)) {
     let mut lab = Lab::new(&["", "mode = \"client\""]);
     let [a, b] = lab.boot([(0, attach), (1, Attach { listens: true, ..attach })]);
     ping(&a, &address(1));
-    for guest in [&a, &b] {
-        guest.must("head -c 1m /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    }
-    let noise = noise(Duration::ZERO);
-    let forth = stream(&a, &b, &address(1), &noise);
-    let back = stream(&b, &a, &address(0), &noise);
+    let noise = Noise::start([&a, &b]);
     enough(&lab);
     work(&mut lab);
-    for guest in [&a, &b] {
-        guest.must("touch /tmp/stop", LIMIT).unwrap();
-    }
-    forth.finish();
-    back.finish();
+    noise.finish();
 }

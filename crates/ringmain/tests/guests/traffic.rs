@@ -128,55 +128,31 @@ pub struct Stream {
     receiver: Job,
 }
 
-/// A shell's command that prints `/tmp/noise` again and again, with a pause after each time, until
-/// `/tmp/stop` exists. Who looks at a daemon's counters on the processors that emulate its guests
-/// needs a pause.
-pub fn noise(pause: Duration) -> String {
-    format!("until [ -e /tmp/stop ]; do cat /tmp/noise; usleep {}; done", pause.as_micros())
-}
-
-/// Starts to send what `source` prints over TCP.
-pub fn stream(from: &dyn Shell, to: &dyn Shell, address: &str, source: &str) -> Stream {
-    // nc ends when its input does: it gets a pipe that nobody writes to.
+/// Starts a stream over TCP. `send` is a shell's command that sends to port 5000 of the receiver,
+/// and then prints the MD5 sum of what it sent.
+pub fn stream(from: &dyn Shell, to: &dyn Shell, send: &str) -> Stream {
+    // What sums up reads from the connection itself: nc would copy a kilobyte at a time.
     let receiver =
-        to.spawn("rm -f /tmp/hold; mkfifo /tmp/hold; nc -l -p 5000 0<>/tmp/hold | md5sum").unwrap();
+        to.spawn("nc -l -p 5000 -e sh -c 'md5sum >/tmp/received' && cat /tmp/received").unwrap();
     listens(to, "netstat -ltn", 5000);
-    let sender = from
-        .spawn(&format!(
-            "rm -f /tmp/copy; mkfifo /tmp/copy; md5sum </tmp/copy >/tmp/sum &
-            ({source}) | tee /tmp/copy | nc {address} 5000 || exit 1
-            wait; cat /tmp/sum"
-        ))
-        .unwrap();
-    Stream { sender, receiver }
+    Stream { sender: from.spawn(send).unwrap(), receiver }
 }
 
-/// Starts to send megabytes of noise over TCP, from a file to a file: an emulated guest spends more
-/// time between processes that share a pipe than on the connection.
+/// Starts to send megabytes of noise.
 fn transfer(from: &dyn Shell, to: &dyn Shell, address: &str, megabytes: u32) -> Stream {
-    // As above.
-    let receiver = to
-        .spawn(
-            "rm -f /tmp/hold; mkfifo /tmp/hold; nc -l -p 5000 0<>/tmp/hold >/tmp/received
-            md5sum </tmp/received; rm /tmp/received",
-        )
-        .unwrap();
-    listens(to, "netstat -ltn", 5000);
-    let sender = from
-        .spawn(&format!(
-            "head -c {megabytes}m /dev/urandom >/tmp/sent
-            nc {address} 5000 </tmp/sent || exit 1
-            md5sum </tmp/sent; rm /tmp/sent"
-        ))
-        .unwrap();
-    Stream { sender, receiver }
+    let send = format!(
+        "head -c {megabytes}m /dev/urandom >/tmp/sent
+        nc {address} 5000 -e cat /tmp/sent || exit 1
+        md5sum </tmp/sent; rm /tmp/sent"
+    );
+    stream(from, to, &send)
 }
 
 /// Ends what a test left running in a guest, and removes its files.
 pub fn clean(guest: &dyn Shell) -> Result<String, GuestError> {
     guest.must(
-        "killall -q -9 iperf nc ping
-        cd /tmp && rm -f stop noise hold copy sum sent received",
+        "killall -q -9 iperf nc cat md5sum ping
+        cd /tmp && rm -f stop noise copy sum pieces sent received",
         LIMIT,
     )
 }

@@ -2,14 +2,14 @@
 //! and again, on the same two emulated processors.
 
 use super::host::{Scene, port_of};
-use super::traffic::{LIMIT, Stream, address, noise, ping, stream};
+use super::traffic::{LIMIT, Stream, address, ping, stream};
 use control::api::Stats;
 use lab::guest::Shell;
 use lab::xen::Domain;
 use std::time::Duration;
 
 /// How long streams pause after each piece of noise.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(300);
 
 /// The guests, with a vif each, and a stream each way.
 pub struct Exchange<'a> {
@@ -20,8 +20,19 @@ pub struct Exchange<'a> {
 
 /// Starts to send noise, with pauses, from a guest to the address of another one's port.
 pub fn send_noise(from: &Domain, to: &Domain, port: usize) -> Stream {
-    from.must("head -c 64k /dev/urandom >/tmp/noise", LIMIT).unwrap();
-    stream(from, to, &address(port), &noise(PAUSE))
+    from.must("head -c 256k /dev/urandom >/tmp/noise", LIMIT).unwrap();
+    let (address, pause) = (address(port), PAUSE.as_micros());
+    // System calls are dear in these guests: each piece goes to the connection in one, and the sum
+    // of all is made afterwards.
+    let send = format!(
+        "nc {address} 5000 -e sh -c 'pieces=0
+        until [ -e /tmp/stop ]; do
+        cat /tmp/noise || exit; pieces=$((pieces + 1)); usleep {pause}
+        done
+        echo $pieces >/tmp/pieces' || exit 1
+        for piece in $(seq $(cat /tmp/pieces)); do cat /tmp/noise; done | md5sum"
+    );
+    stream(from, to, &send)
 }
 
 impl<'a> Exchange<'a> {
