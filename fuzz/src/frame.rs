@@ -1,8 +1,8 @@
 //! A frame's first bytes and its offload header, and all that is done with them.
 
 use frame::{
-    Gso, GsoKind, HEAD_LEN, Head, Headers, Offload, Segmenter, Sum, TagEdit, VNET_LEN,
-    complete_csum, flow_hash, parse, vnet,
+    Gso, GsoKind, HEAD_LEN, Head, Headers, Mac, Offload, Owner, Segmenter, Sum, TagEdit, VNET_LEN,
+    answer, complete_csum, flow_hash, parse, requested, vnet,
 };
 
 use crate::input::Input;
@@ -21,6 +21,7 @@ pub fn run(data: &[u8]) {
         return;
     };
     check(&headers, &head);
+    answered(&head, &headers);
     flow_hash(&headers, head.as_slice());
     let _ = vnet::decode_legacy(net.first_chunk().expect("ten bytes"), &headers, len);
     let offload = vnet::decode(&net, &headers, len).unwrap_or_default();
@@ -42,6 +43,18 @@ fn edit(input: &mut Input<'_>) -> TagEdit {
 fn check(headers: &Headers, head: &Head) {
     assert!(headers.l3_at <= headers.l4_at && headers.l4_at <= headers.end);
     assert!(usize::from(headers.end) <= head.len(), "{headers:?}");
+}
+
+/// An answer is the owner's, and asks for nothing itself.
+fn answered(head: &Head, headers: &Headers) {
+    let (mut answered, owner) = (*head, Owner::host(Mac([2, 0, 0, 0, 0, 7])));
+    if !answer(&mut answered, headers, owner) {
+        assert_eq!(answered.as_slice(), head.as_slice());
+        return;
+    }
+    let headers = parse(answered.as_slice()).expect("an Ethernet header");
+    assert_eq!(headers.src, owner.mac);
+    assert_eq!(requested(answered.as_slice(), &headers), None);
 }
 
 /// Edits on the way to a receiver that wants another tag, or takes no offloads.

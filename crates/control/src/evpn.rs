@@ -338,8 +338,8 @@ impl Engine {
                 let pinned = self.fabric.pin(self.station(vni, mac), *port, Hold::Yields);
                 pinned.map_err(|error| error.to_string())?;
             }
-            Change::Neighbour(vni, address, mac) => {
-                self.fabric.set_neighbour(self.network(vni), address, mac);
+            Change::Neighbour(vni, address, owner) => {
+                self.fabric.set_neighbour(self.network(vni), address, owner);
             }
             Change::NoStation(vni, mac) => _ = self.fabric.unpin(self.station(vni, mac)),
         }

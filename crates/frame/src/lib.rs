@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answer;
 pub mod bpf;
 mod bytes;
 pub mod checksum;
@@ -30,6 +31,7 @@ pub mod vlan;
 pub mod vnet;
 pub mod vxlan;
 
+pub use answer::{Owner, answer, may_answer};
 pub use checksum::{Sum, complete_csum};
 pub use claim::{Claim, Unverifiable, claim, requested};
 pub use flow::flow_hash;

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use frame::Mac;
+use frame::{Mac, Owner};
 use overlay::mirror::{Presence, Row};
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
@@ -32,6 +32,7 @@ const NDA_MASTER: u16 = 9;
 const NTF_MASTER: u8 = 4;
 const NTF_EXT_LEARNED: u8 = 1 << 4;
 const NTF_STICKY: u8 = 1 << 6;
+const NTF_ROUTER: u8 = 1 << 7;
 const NUD_REACHABLE: u16 = 0x02;
 const NUD_NOARP: u16 = 0x40;
 const NUD_PERMANENT: u16 = 0x80;
@@ -198,8 +199,9 @@ fn row(body: &[u8]) -> Option<Row> {
         // One that goes may have lost its station before.
         let address = address(attribute(attributes, NDA_DST)?)?;
         let learned = header[10] & NTF_EXT_LEARNED != 0;
-        let mac = mac.unwrap_or_default();
-        let row = Row::Neighbour { device: interface, address, mac, learned };
+        let is_router = header[10] & NTF_ROUTER != 0;
+        let owner = Owner { mac: mac.unwrap_or_default(), is_router };
+        let row = Row::Neighbour { device: interface, address, owner, learned };
         return (!address.is_multicast()).then_some(row);
     }
     let mac = mac?;

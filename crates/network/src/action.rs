@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use frame::Owner;
 use switch::{Decision, PortId, Target, Verdict};
 
 use crate::count::DropReason;
@@ -18,6 +19,8 @@ pub enum Action {
     Output(Target),
     /// To several.
     Flood(Arc<[Target]>),
+    /// The frame asks for an address, and becomes the answer of the station that has it.
+    Answer(Owner),
     /// To some or none, and copies to mirrors.
     Mirrored(Arc<Mirrored>),
 }

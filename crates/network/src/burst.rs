@@ -10,7 +10,7 @@ mod reordering;
 
 use std::ops::Range;
 
-use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, VNET_LEGACY_LEN, VNET_LEN, vnet};
+use frame::{BadOffload, HEAD_LEN, Head, Headers, Offload, Owner, VNET_LEGACY_LEN, VNET_LEN, vnet};
 use ring::gather::{Body, Chain, Gather};
 use ring::heads::Heads;
 use switch::{DropReason as SwitchReason, PortId, Target};
@@ -329,6 +329,19 @@ impl Burst {
             body,
             may_pass: frame.sharing == Sharing::Sole,
         }
+    }
+
+    /// Frame `i`, which asks for an address, becomes the answer of its owner. False: there is none.
+    pub(crate) fn answer(&mut self, i: usize, owner: Owner) -> bool {
+        let (frame, head) = (&mut self.frames[i], &mut self.heads[i]);
+        let is_written = frame::answer(head, &frame.headers, owner)
+            && frame::parse_into(head.as_slice(), &mut frame.headers);
+        if is_written {
+            // All of it is in the head.
+            (frame.len, frame.skip) = (head.len() as u32, 0);
+            (frame.offload, frame.sharing) = (Offload::default(), Sharing::Answer);
+        }
+        is_written
     }
 
     /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False

@@ -19,6 +19,7 @@ use crate::capture::tap::{Passing, Taps};
 use crate::count::DropReason;
 use crate::pipeline::FramePipeline;
 use crate::run::Run;
+use crate::sharing::Sharing;
 use crate::slot::Slot;
 
 impl FramePipeline {
@@ -37,16 +38,29 @@ impl FramePipeline {
         // Fetched in this round: so it comes before what was delivered of it.
         let at = self.clock.now;
         for i in 0..finished {
-            let dropped = match &self.burst.frames()[i].action {
+            let frame = &self.burst.frames()[i];
+            let dropped = match &frame.action {
+                // It was captured before it became something else.
+                Action::Answer(_) if frame.sharing == Sharing::Answer => continue,
                 Action::Drop(reason) => Some(*reason),
                 Action::Unclassified => Some(DropReason::NoReceiver),
-                Action::Output(_) | Action::Flood(_) | Action::Mirrored(_) => None,
+                Action::Output(_) | Action::Flood(_) | Action::Answer(_) | Action::Mirrored(_) => {
+                    None
+                }
             };
             let frame = passing(&self.burst, i, Direction::Outbound, at);
             let note = Note { dropped, ..frame.note };
             let frame = Passing { note, ..frame };
             self.service.cost += self.taps.offer(slot.captures, slot.on.port, &frame);
         }
+    }
+
+    /// Captures frame `i` of the burst that the queue in slot `src` sent, before it is changed.
+    #[cold]
+    pub(crate) fn capture_request(&mut self, src: usize, i: usize) {
+        let Some(slot) = self.slots.get(src).filter(|slot| slot.captures != 0) else { return };
+        let frame = passing(&self.burst, i, Direction::Outbound, self.clock.now);
+        self.service.cost += self.taps.offer(slot.captures, slot.on.port, &frame);
     }
 
     /// Captures frames of the burst that the queue in slot `dst` did not get.

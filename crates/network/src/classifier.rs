@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use frame::{Headers, requested};
+use frame::{Headers, may_answer, requested};
 use parking_lot::Mutex;
 use switch::{PortId, Switch, Verdict};
 
@@ -64,8 +64,8 @@ impl Classifier {
         (hits, misses)
     }
 
-    /// Sends requests for the addresses of stations on other hosts to those hosts alone. Returns for
-    /// how many frames the switch was asked.
+    /// Has requests for the addresses of stations on other hosts answered, or sent to those hosts
+    /// alone. Returns for how many frames the switch was asked.
     #[inline]
     pub fn direct_requests(&self, port: PortId, burst: &mut Burst) -> u64 {
         match self.has_neighbours.load(Ordering::Relaxed) {
@@ -79,10 +79,14 @@ impl Classifier {
         if !frame.headers.dst.is_multicast() || !frame.action.is_flood() {
             return 0;
         }
-        let Some(address) = requested(burst.head(i).as_slice(), &frame.headers) else { return 0 };
-        let verdict = self.switch.lock().direct(port, &frame.headers, address);
-        if let Some(verdict) = verdict {
-            burst.frames_mut()[i].action = Action::of(verdict);
+        let head = burst.head(i).as_slice();
+        let Some(address) = requested(head, &frame.headers) else { return 0 };
+        let directed = self.switch.lock().direct(port, &frame.headers, address);
+        if let Some((owner, verdict)) = directed {
+            // What mirrors copy is what the guests sent.
+            let is_answered = verdict.mirrors.is_none() && may_answer(head, &frame.headers);
+            let action = if is_answered { Action::Answer(owner) } else { Action::of(verdict) };
+            burst.frames_mut()[i].action = action;
         }
         1
     }

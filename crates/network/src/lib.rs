@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod action;
+mod answer;
 mod backpressure;
 pub mod burst;
 mod burst_limit;

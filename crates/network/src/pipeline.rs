@@ -164,6 +164,10 @@ impl FramePipeline {
                     }
                 }
                 Action::Flood(targets) => (i + 1, self.flood(src, i, Arc::clone(targets))),
+                Action::Answer(owner) => {
+                    let owner = *owner;
+                    (i + 1, self.answer(src, i, owner))
+                }
                 Action::Mirrored(mirrored) => {
                     let mirrored = Arc::clone(mirrored);
                     (i + 1, self.carry_mirrored(src, i, &mirrored))

@@ -40,7 +40,7 @@ impl FramePipeline {
         until.ok_or_else(|| {
             let reason = match sharing {
                 Sharing::Sole | Sharing::Mirrored => who.drop_reason(),
-                Sharing::Flood => DropReason::RxFull,
+                Sharing::Flood | Sharing::Answer => DropReason::RxFull,
                 Sharing::Mirror => DropReason::MirrorFull,
             };
             slot.on.counters.lose(reason, 1);

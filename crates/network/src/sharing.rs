@@ -12,6 +12,8 @@ pub enum Sharing {
     Mirrored,
     /// A mirror: the frame has taken its own way already.
     Mirror,
+    /// The sender itself: the frame has become the answer to what it asked for.
+    Answer,
 }
 
 impl Sharing {

@@ -26,7 +26,7 @@ mod network;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 
-use frame::{Mac, Vni};
+use frame::{Mac, Owner, Vni};
 
 use network::Network;
 
@@ -83,7 +83,7 @@ pub enum Row {
         /// The address.
         address: IpAddr,
         /// The station.
-        mac: Mac,
+        owner: Owner,
         /// Whether a control plane has said so; else, this host.
         learned: bool,
     },
@@ -101,7 +101,7 @@ pub enum Change {
     /// A station is at no VTEP any more.
     NoStation(Vni, Mac),
     /// A station has an IP address; `None`: nobody is known to have it any more.
-    Neighbour(Vni, IpAddr, Option<Mac>),
+    Neighbour(Vni, IpAddr, Option<Owner>),
 }
 
 /// A change of the kernel's tables, by which FRR announces or withdraws a station.

@@ -5,22 +5,22 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use frame::Mac;
+use frame::Owner;
 
 use crate::vlan::Network;
 
 /// The addresses that are known.
 #[derive(Default)]
 pub(crate) struct Neighbours {
-    table: HashMap<(Network, IpAddr), Mac>,
+    table: HashMap<(Network, IpAddr), Owner>,
     exist: Arc<AtomicBool>,
 }
 
 impl Neighbours {
     /// Says which station of a network has an IP address; `None`: nobody knows.
-    pub fn set(&mut self, network: Network, address: IpAddr, mac: Option<Mac>) {
-        match mac {
-            Some(mac) => _ = self.table.insert((network, address), mac),
+    pub fn set(&mut self, network: Network, address: IpAddr, owner: Option<Owner>) {
+        match owner {
+            Some(owner) => _ = self.table.insert((network, address), owner),
             None => _ = self.table.remove(&(network, address)),
         }
         self.exist.store(!self.table.is_empty(), Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl Neighbours {
     }
 
     /// The station of a network that has the address.
-    pub fn get(&self, network: Network, address: IpAddr) -> Option<Mac> {
+    pub fn get(&self, network: Network, address: IpAddr) -> Option<Owner> {
         self.table.get(&(network, address)).copied()
     }
 

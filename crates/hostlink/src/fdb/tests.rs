@@ -61,7 +61,7 @@ fn addresses_of_the_control_plane_and_of_this_host_are_told_apart() {
     let learned = NTF_EXT_LEARNED;
     let messages = [
         message_of(28, libc::AF_INET, learned, &[v4_dst.clone(), lladdr.clone()]),
-        message_of(28, libc::AF_INET6, learned, &[v6_dst, lladdr.clone()]),
+        message_of(28, libc::AF_INET6, learned | NTF_ROUTER, &[v6_dst, lladdr.clone()]),
         // The station of a row that goes may be gone before.
         message_of(29, libc::AF_INET, learned, std::slice::from_ref(&v4_dst)),
         message_of(28, libc::AF_INET, 0, &[v4_dst, lladdr.clone()]),
@@ -69,12 +69,13 @@ fn addresses_of_the_control_plane_and_of_this_host_are_told_apart() {
         message_of(28, libc::AF_INET, 0, &[encoded(NDA_DST, &[224, 0, 0, 22]), lladdr.clone()]),
         message_of(28, libc::AF_INET, learned, &[lladdr]),
     ];
-    let row = |address, mac, learned| Row::Neighbour { device: 3, address, mac, learned };
+    let row = |address, owner, learned| Row::Neighbour { device: 3, address, owner, learned };
+    let host = Owner::host(MAC);
     let expected = [
-        (row(v4, MAC, true), true),
-        (row(v6, MAC, true), true),
-        (row(v4, Mac([0; 6]), true), false),
-        (row(v4, MAC, false), true),
+        (row(v4, host, true), true),
+        (row(v6, Owner { is_router: true, ..host }, true), true),
+        (row(v4, Owner::host(Mac([0; 6])), true), false),
+        (row(v4, host, false), true),
     ];
     assert_eq!(rows(&messages.concat()), expected);
 }

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use frame::Mac;
+use frame::Owner;
 use switch::{Hold, Network, PinError, PortId, Row, Sighted, Station, Wake, WatcherId};
 
 use super::Fabric;
@@ -24,9 +24,9 @@ impl Fabric {
     }
 
     /// Says which station of a network, on another host, has an IP address; `None`: nobody knows.
-    /// Requests for the address go to that host alone.
-    pub fn set_neighbour(&self, network: Network, address: IpAddr, mac: Option<Mac>) {
-        self.switch().set_neighbour(network, address, mac);
+    /// Requests for the address are answered in its name, or go to that host alone.
+    pub fn set_neighbour(&self, network: Network, address: IpAddr, owner: Option<Owner>) {
+        self.switch().set_neighbour(network, address, owner);
     }
 
     /// Forgets all that [`set_neighbour`](Self::set_neighbour) said of a network.

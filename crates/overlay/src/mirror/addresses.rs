@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use frame::{Mac, Vni};
+use frame::{Mac, Owner, Vni};
 
 use super::{AddressAnnouncement, Change, MAX_STATIONS, Row};
 
@@ -12,7 +12,7 @@ use super::{AddressAnnouncement, Change, MAX_STATIONS, Row};
 #[derive(Default)]
 pub(super) struct Addresses {
     /// The rows of the control plane.
-    learned: HashMap<IpAddr, Mac>,
+    learned: HashMap<IpAddr, Owner>,
     /// The rows of this host.
     announced: HashMap<IpAddr, Mac>,
     /// What this host is to announce.
@@ -26,10 +26,15 @@ pub(super) struct Addresses {
 impl Addresses {
     /// All rows that the kernel has.
     pub fn rows(&self, bridge: u32) -> impl Iterator<Item = Row> {
-        let row = move |learned| {
-            move |(&address, &mac)| Row::Neighbour { device: bridge, address, mac, learned }
+        let row = move |address, owner, learned| Row::Neighbour {
+            device: bridge,
+            address,
+            owner,
+            learned,
         };
-        self.learned.iter().map(row(true)).chain(self.announced.iter().map(row(false)))
+        let learned = self.learned.iter().map(move |(&address, &owner)| row(address, owner, true));
+        let announced = self.announced.iter();
+        learned.chain(announced.map(move |(&address, &mac)| row(address, Owner::host(mac), false)))
     }
 
     /// Whether the row of an address is known, or one more can be.
@@ -39,12 +44,13 @@ impl Addresses {
     }
 
     /// A station has an address, or nobody has.
-    pub fn apply(&mut self, address: IpAddr, owner: Option<Mac>, learned: bool) {
+    pub fn apply(&mut self, address: IpAddr, owner: Option<Owner>, learned: bool) {
         let before = self.learned.remove(&address);
         self.announced.remove(&address);
-        if let Some(mac) = owner {
-            let rows = if learned { &mut self.learned } else { &mut self.announced };
-            rows.insert(address, mac);
+        match owner {
+            Some(owner) if learned => _ = self.learned.insert(address, owner),
+            Some(owner) => _ = self.announced.insert(address, owner.mac),
+            None => {}
         }
         if before != self.learned.get(&address).copied() {
             self.changed.insert(address);
@@ -95,7 +101,7 @@ impl Addresses {
             let mac = self.here.get(&address).copied();
             let row = self.announced.get(&address).copied();
             // A row that is another station's is never taken away.
-            let is_others = self.learned.get(&address).is_some_and(|it| Some(*it) != mac);
+            let is_others = self.learned.get(&address).is_some_and(|it| Some(it.mac) != mac);
             let is_kept = mac.is_none() && row.is_some_and(&is_adopted);
             let is_due = mac != row && !is_others && !is_kept;
             is_due.then_some(AddressAnnouncement { bridge, address, mac })

@@ -148,8 +148,8 @@ impl Network {
                 }
                 self.touched.insert(mac);
             }
-            Row::Neighbour { address, mac, learned, .. } => {
-                self.addresses.apply(address, present.then_some(mac), learned);
+            Row::Neighbour { address, owner, learned, .. } => {
+                self.addresses.apply(address, present.then_some(owner), learned);
             }
             Row::Bridge { port, mac, sticky, .. } => {
                 let place = self.place(port, sticky);

@@ -2,14 +2,14 @@
 //!
 //! Such a request is a broadcast or a multicast: without more knowledge, each other host gets a copy.
 //! Where a control plane has said which station has the address, and where that station is, the
-//! request goes to the station's host alone. The station itself answers, so a wrong entry delays an
-//! answer at worst until the entry is gone, and never makes one up.
+//! request is answered here, in the station's name, or goes to the station's host alone. A wrong
+//! entry is believed until the control plane has withdrawn it, as one of the kernel's bridges is.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use frame::{Headers, Mac};
+use frame::{Headers, Owner};
 
 use super::Switch;
 use crate::port_id::PortId;
@@ -20,8 +20,8 @@ use crate::vlan::Network;
 impl Switch {
     /// Says which station of a network has an IP address; `None`: nobody knows. The caller bounds
     /// how many there are.
-    pub fn set_neighbour(&mut self, network: Network, address: IpAddr, mac: Option<Mac>) {
-        self.neighbours.set(network, address, mac);
+    pub fn set_neighbour(&mut self, network: Network, address: IpAddr, owner: Option<Owner>) {
+        self.neighbours.set(network, address, owner);
     }
 
     /// Forgets all addresses in a network.
@@ -34,24 +34,24 @@ impl Switch {
         Arc::clone(self.neighbours.exist())
     }
 
-    /// Where a request for the owner of `address` goes, if not to all: to the tunnel behind which
-    /// the owner is. The verdict is for this frame alone.
+    /// Who has the `address` that a request asks for, and where the request goes, if not to all: to
+    /// the tunnel behind which the owner is. The verdict is for this frame alone.
     pub fn direct(
         &mut self,
         ingress: PortId,
         headers: &Headers,
         address: IpAddr,
-    ) -> Option<Verdict> {
+    ) -> Option<(Owner, Verdict)> {
         let (network, form) = self.admit(ingress, headers).ok()?;
-        let mac = self.neighbours.get(network, address)?;
-        let owner = Station { network, mac };
-        if self.tunnels.has_end(ingress) || self.owner(owner).is_some() {
+        let owner = self.neighbours.get(network, address)?;
+        let station = Station { network, mac: owner.mac };
+        if self.tunnels.has_end(ingress) || self.owner(station).is_some() {
             return None;
         }
-        let target = self.unicast(ingress, self.tunnels.pinned(owner)?, owner, form).ok()?;
+        let target = self.unicast(ingress, self.tunnels.pinned(station)?, station, form).ok()?;
         let mirrors = self.mirrors.copies(ingress, [&target]);
-        let stamp = self.generations.stamp(Station { network, mac: headers.src }, owner);
-        Some(Verdict { decision: Decision::To(target), mirrors, stamp })
+        let stamp = self.generations.stamp(Station { network, mac: headers.src }, station);
+        Some((owner, Verdict { decision: Decision::To(target), mirrors, stamp }))
     }
 }
 

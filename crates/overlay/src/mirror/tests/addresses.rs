@@ -3,11 +3,11 @@
 use super::*;
 
 fn learned(address: IpAddr, mac: Mac) -> Row {
-    Row::Neighbour { device: DEVICES.bridge, address, mac, learned: true }
+    Row::Neighbour { device: DEVICES.bridge, address, owner: Owner::host(mac), learned: true }
 }
 
 fn own(address: IpAddr, mac: Mac) -> Row {
-    Row::Neighbour { device: DEVICES.bridge, address, mac, learned: false }
+    Row::Neighbour { device: DEVICES.bridge, address, owner: Owner::host(mac), learned: false }
 }
 
 fn addressed(address: IpAddr, mac: Option<Mac>) -> AddressAnnouncement {
@@ -17,7 +17,9 @@ fn addressed(address: IpAddr, mac: Option<Mac>) -> AddressAnnouncement {
 #[test]
 fn addresses_follow_the_last_row_and_go_with_it() {
     let row = |last| learned(vtep(99), mac(last));
-    let owner = |last: Option<u8>| Change::Neighbour(vni(), vtep(99), last.map(mac));
+    let owner = |last: Option<u8>| {
+        Change::Neighbour(vni(), vtep(99), last.map(|last| Owner::host(mac(last))))
+    };
     let mut m = settled();
     m.apply(0, row(1), true);
     m.apply(0, row(1), true);
@@ -36,7 +38,8 @@ fn addresses_follow_the_last_row_and_go_with_it() {
     m.apply(0, tunnel(FLOODS, 3), true);
     station(&mut m, 0, 1, 3, true);
     station(&mut m, 0, 2, 3, true);
-    let other = Row::Neighbour { device: 99, address: vtep(98), mac: mac(1), learned: true };
+    let owner_1 = Owner::host(mac(1));
+    let other = Row::Neighbour { device: 99, address: vtep(98), owner: owner_1, learned: true };
     m.apply(0, other, true);
     m.end_dump(0);
     assert_eq!((m.reconcile(0), m.neighbours()), (vec![owner(None)], 0));

@@ -1,6 +1,8 @@
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
+use frame::Mac;
+
 use super::*;
 use crate::mac::Limits;
 use crate::port_rule::PortRule;
@@ -34,13 +36,13 @@ fn switch() -> Switch {
     let tunnel = Tunnel { group: 1, learns: false, floods: true };
     ENDS.into_iter().for_each(|port| switch.set_tunnel(port, tunnel));
     switch.pin(station(), ENDS[1], Hold::Yields).unwrap();
-    switch.set_neighbour(Network::UNTAGGED, address(), Some(OWNER));
+    switch.set_neighbour(Network::UNTAGGED, address(), Some(Owner::host(OWNER)));
     switch
 }
 
 fn directed(switch: &mut Switch, ingress: PortId) -> Option<PortId> {
-    switch.direct(ingress, &request(), address()).map(|verdict| match verdict.decision {
-        Decision::To(Target { port, .. }) => port,
+    switch.direct(ingress, &request(), address()).map(|(owner, verdict)| match verdict.decision {
+        Decision::To(Target { port, .. }) if owner == Owner::host(OWNER) => port,
         other => panic!("{other:?}"),
     })
 }
@@ -66,7 +68,7 @@ fn what_is_not_known_goes_to_all() {
     s.set_neighbour(Network::UNTAGGED, address(), None);
     assert_eq!(directed(&mut s, GUEST), None);
     assert!(!exist.load(Ordering::Relaxed));
-    s.set_neighbour(Network::UNTAGGED, address(), Some(OWNER));
+    s.set_neighbour(Network::UNTAGGED, address(), Some(Owner::host(OWNER)));
     s.forget_neighbours(Network::vlan(5).unwrap());
     assert_eq!(directed(&mut s, GUEST), Some(ENDS[1]));
     s.forget_neighbours(Network::UNTAGGED);

@@ -1,0 +1,27 @@
+//! Answers to requests for the addresses of stations on other hosts, in the name of these stations.
+//!
+//! The switch says who has an address ([`Switch::direct`](switch::Switch::direct)). The request is
+//! its sender's, in a ring of the sender's port, and so is the answer: a sender that asks a million
+//! times a second costs others no more than one that sends other frames.
+
+use frame::{Owner, TagEdit};
+use switch::Target;
+
+use crate::count::DropReason;
+use crate::pipeline::{Blocked, FramePipeline};
+
+impl FramePipeline {
+    /// Frame `i` of the burst that the queue in slot `src` sent becomes the answer to itself. The
+    /// sender is not waited for: whoever has no room for an answer asks again.
+    #[cold]
+    pub(crate) fn answer(&mut self, src: usize, i: usize, owner: Owner) -> Option<Blocked> {
+        let port = self.slots.get(src)?.on.port;
+        self.capture_request(src, i);
+        if !self.burst.answer(i, owner) {
+            self.drop_at(src, DropReason::NoReceiver, 1);
+        } else if self.output(src, i..i + 1, Target { port, tag: TagEdit::Keep }).is_some() {
+            self.drop_at(src, DropReason::HandoffFull, 1);
+        }
+        None
+    }
+}
