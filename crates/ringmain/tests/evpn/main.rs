@@ -125,11 +125,12 @@ fn frames_that_come_to_the_old_host_are_sent_on() {
     let held = site.frr[1].hold(Daemon::Bgpd);
     give_address(&site, 0, "02:00:00:00:00:99");
     site.guests[0].ip("link set rm-vm down").unwrap();
-    // The guest goes on at the kernel's host, with its addresses.
+    // Answers that come from now on are the guest's at its new place.
+    let before = pings.settled();
+    // It goes on at the kernel's host, with its addresses.
     give_address(&site, KERNEL, MACS[0]);
     let address = format!("address add {}/24 dev rm-vm", guest(0, false));
     site.guests[KERNEL].ip(&address).unwrap();
-    let before = pings.settled();
     site.until("it is at the kernel's host", |site| {
         site.ping(KERNEL, 1, false, 56) && site.has(0, MACS[0], KERNEL)
     });
