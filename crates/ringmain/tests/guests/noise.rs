@@ -1,6 +1,6 @@
 //! Streams of noise both ways between two guests, until a test ends them.
 
-use super::traffic::{LIMIT, Stream, address, stream};
+use super::traffic::{LIMIT, Stream, address, finish, stream};
 use lab::guest::Shell;
 
 /// The streams, and the guests that send them.
@@ -18,10 +18,7 @@ impl<'a> Noise<'a> {
 
     /// Ends the streams. All that was sent has to arrive.
     pub fn finish(self) {
-        for guest in self.guests {
-            guest.must("touch /tmp/stop", LIMIT).unwrap();
-        }
-        self.streams.into_iter().for_each(Stream::finish);
+        finish(self.guests, self.streams);
     }
 }
 

@@ -138,6 +138,14 @@ pub fn stream(from: &dyn Shell, to: &dyn Shell, send: &str) -> Stream {
     Stream { sender: from.spawn(send).unwrap(), receiver }
 }
 
+/// Ends streams that go on until `/tmp/stop` exists. All that was sent has to arrive.
+pub fn finish(guests: [&dyn Shell; 2], streams: [Stream; 2]) {
+    for guest in guests {
+        guest.must("touch /tmp/stop", LIMIT).unwrap();
+    }
+    streams.into_iter().for_each(Stream::finish);
+}
+
 /// Starts to send megabytes of noise.
 fn transfer(from: &dyn Shell, to: &dyn Shell, address: &str, megabytes: u32) -> Stream {
     let send = format!(

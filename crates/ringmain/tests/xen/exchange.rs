@@ -2,7 +2,7 @@
 //! and again, on the same two emulated processors.
 
 use super::host::{Scene, port_of};
-use super::traffic::{LIMIT, Stream, address, ping, stream};
+use super::traffic::{LIMIT, Stream, address, finish, ping, stream};
 use control::api::Stats;
 use lab::guest::Shell;
 use lab::xen::Domain;
@@ -53,9 +53,6 @@ impl<'a> Exchange<'a> {
 
     /// Ends the streams. Nothing was lost or changed on the way.
     pub fn finish(self) {
-        for guest in self.guests {
-            guest.must("touch /tmp/stop", LIMIT).unwrap();
-        }
-        self.streams.into_iter().for_each(Stream::finish);
+        finish(self.guests.map(|guest| guest as &dyn Shell), self.streams);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::exchange::send_noise;
 use super::host::{QUEUES, Scene, VIF};
-use super::traffic::{LIMIT, address, address_it, eventually, ping, ping_both};
+use super::traffic::{LIMIT, address, address_it, eventually, finish, ping, ping_both};
 use control::api::PortState;
 use lab::guest::Shell;
 use lab::xen::{Domain, DomainSpec};
@@ -72,10 +72,7 @@ fn streams_survive_pause_save_and_restore() {
     go_on(&scene, neighbour);
     check_connected(&scene, &mover);
 
-    for guest in [&mover, neighbour] {
-        guest.must("touch /tmp/stop", LIMIT).unwrap();
-    }
-    streams.into_iter().for_each(|stream| stream.finish());
+    finish([&mover, neighbour], streams);
     let failed: Vec<_> =
         scene.stats().ports.into_iter().filter(|port| port.violations > 0).collect();
     assert!(failed.is_empty(), "{failed:#?}");
