@@ -4,6 +4,11 @@ use crate::bytes::{get_u16, put};
 use crate::offload::{BadOffload, PartialCsum};
 use crate::view::{Headers, proto};
 
+/// Where the checksum lies in a TCP header (RFC 9293, 3.1).
+pub(crate) const TCP_CSUM_OFFSET: u16 = 16;
+/// Where the checksum lies in a UDP header (RFC 768).
+pub(crate) const UDP_CSUM_OFFSET: u16 = 6;
+
 /// A running one's-complement sum over pieces of any length, odd ones included.
 ///
 /// The sum is kept in the machine's own byte order: RFC 1071 shows that only the result has to be
@@ -138,9 +143,10 @@ fn sum_words(bytes: &[u8]) -> u64 {
 /// Finishes a partial checksum in software: sums from `csum.start` to the frame's end and writes
 /// the result.
 ///
-/// `head` holds the frame's first bytes, `body` the sum over all bytes that follow them. As in
-/// Linux, the result is never written as zero, whatever the protocol: both forms verify, and UDP
-/// needs this one.
+/// `head` holds the frame's first bytes, `body` the sum over all bytes that follow them. A result of
+/// zero is written as 0xffff for UDP only, which needs it (RFC 768). Receivers accept both forms,
+/// but the form 0xffff is wrong for TCP and ICMP (RFC 1624, 3), and analysers report it. The place
+/// of the field tells the protocols apart, also within a tunnel of the guest's own.
 ///
 /// Errors: [`BadOffload::CsumKind`] for SCTP, whose checksum is a CRC; [`BadOffload::CsumRange`]
 /// when the field lies outside of `head`. The head is unchanged then.
@@ -160,7 +166,9 @@ pub fn complete_csum(
     }
     let mut sum = Sum::of(head.get(start..).ok_or(BadOffload::CsumRange)?);
     sum.append(body);
-    put(head, field, sum.checksum_nonzero().to_be_bytes()).ok_or(BadOffload::CsumRange)
+    let udp = csum.offset == UDP_CSUM_OFFSET;
+    let value = if udp { sum.checksum_nonzero() } else { sum.checksum() };
+    put(head, field, value.to_be_bytes()).ok_or(BadOffload::CsumRange)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! partial checksums ([`Segment::leave_partial`]).
 
 use crate::bytes::{get_u16, get_u32, put};
-use crate::checksum::Sum;
+use crate::checksum::{Sum, TCP_CSUM_OFFSET, UDP_CSUM_OFFSET};
 use crate::head::HEAD_LEN;
 use crate::offload::{BadOffload, Gso, GsoKind, PartialCsum};
 use crate::view::{Headers, L3, L4};
@@ -71,8 +71,8 @@ pub(crate) fn matches_kind(h: &Headers, kind: GsoKind) -> bool {
 #[inline]
 pub(crate) fn csum_offset(l4: L4) -> Option<u16> {
     match l4 {
-        L4::Tcp => Some(16),
-        L4::Udp => Some(6),
+        L4::Tcp => Some(TCP_CSUM_OFFSET),
+        L4::Udp => Some(UDP_CSUM_OFFSET),
         L4::None | L4::Other => None,
     }
 }
@@ -241,7 +241,8 @@ impl Segment {
 
     #[inline]
     fn csum(&self) -> PartialCsum {
-        PartialCsum { start: u16::from(self.l4_at), offset: if self.udp { 6 } else { 16 } }
+        let offset = if self.udp { UDP_CSUM_OFFSET } else { TCP_CSUM_OFFSET };
+        PartialCsum { start: u16::from(self.l4_at), offset }
     }
 
     #[inline]
