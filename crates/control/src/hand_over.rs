@@ -10,7 +10,7 @@
 //!    go on, and sends what their front-ends have said. The taker maps the guests' memory.
 //! 3. The taker is ready. The giver withdraws all queues from its workers, and sends where the rings
 //!    stand.
-//! 4. The taker says that they are its own, and starts them. The giver ends.
+//! 4. The taker says that they are its own, starts them, and cuts the connection. The giver ends.
 //!
 //! A giver that hears nothing of step 4 cuts the connection, so that nothing can be said any more,
 //! and goes on from where it stopped. So at every moment one process or none uses the rings.

@@ -137,6 +137,9 @@ impl Giver {
                 // All of it is the new process' now: nothing is removed, and nothing ends in order.
                 std::mem::forget(parked);
                 info!("handed over to a new process");
+                // The new process cuts the connection once it serves the rings. To unmap the guests'
+                // memory takes processor time that it needs until then.
+                let _ = channel.receive::<FromTaker>(Instant::now() + TAKE_TIMEOUT);
                 if let Some(end) = self.end.lock().take() {
                     end();
                 }

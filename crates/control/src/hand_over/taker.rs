@@ -201,6 +201,7 @@ impl Incoming {
             }
         }
         fabric.release();
+        self.channel.cut();
         let outage_us = now_ns().saturating_sub(since) / 1000;
         info!(ports = count, outage_us, "took over from the running daemon");
         Ok(())

@@ -52,8 +52,14 @@ impl Fabric {
 
     /// From now on, pairs that come wait until [`release`](Self::release) gives all to workers
     /// together: no frame meets a receiver that is about to come.
+    ///
+    /// Returns once all workers have begun. A worker that was just started measures what sleep
+    /// costs, for some milliseconds, and takes no queue before.
     pub fn hold(&self) {
-        self.lock().holding = true;
+        let mut state = self.lock();
+        state.holding = true;
+        let version = self.publish(&state);
+        self.workers.await_version(version);
     }
 
     /// Gives all pairs that wait to their workers.
