@@ -216,7 +216,7 @@ impl Agent {
             }
             line.clear();
         }
-        locked(&self.state).ended = true;
+        locked(&self.state).end(channel);
         self.changed.notify_all();
     }
 
