@@ -1,6 +1,6 @@
 //! A stock Linux guest on the host: as `xl create` makes it, driven through its console.
 
-use super::dom0::{Dom0, TIMEOUT, port};
+use super::dom0::{Dom0, FAST_LINUX, TIMEOUT, port};
 use crate::guest::agent::Agent;
 use crate::guest::{GuestError, Job, Shell};
 use std::fmt::Write;
@@ -66,8 +66,8 @@ impl DomainSpec {
         self
     }
 
-    /// The configuration that `xl create` reads.
-    fn config(&self) -> String {
+    /// The configuration that `xl create` reads. `fast`: further arguments of the kernel.
+    fn config(&self, fast: &str) -> String {
         let DomainSpec { name, kind, cpus, memory, ramdisk, .. } = self;
         let kind = match kind {
             Kind::Pv => "\"pv\"",
@@ -76,7 +76,7 @@ impl DomainSpec {
             // QEMU's emulation of such guests was seen to fail, now and then.
             Kind::Pvh => "\"pvh\"\ntsc_mode = \"native\"",
         };
-        let mut extra = String::from("console=hvc0 panic=-1 loglevel=4");
+        let mut extra = format!("console=hvc0 panic=-1 loglevel=4{fast}");
         if let Some(queues) = self.max_queues {
             // Writing to a string does not fail.
             let _ = write!(extra, " max_queues={queues}");
@@ -122,7 +122,8 @@ impl Domain {
     pub(super) fn create(dom0: &Dom0, spec: &DomainSpec) -> Result<Domain, GuestError> {
         let name = &spec.name;
         let config = format!("/tmp/{name}.cfg");
-        dom0.write(&config, &spec.config())?;
+        let fast = if dom0.is_counted() { "" } else { FAST_LINUX };
+        dom0.write(&config, &spec.config(fast))?;
         let create = format!("xl create -q {config} && xl domid {name}");
         let id = number(&dom0.must(&create, TIMEOUT)?, &create)?;
         Self::attach(dom0, name, id).inspect_err(|_| {
@@ -296,7 +297,7 @@ mod tests {
         let text = spec
             .vif("script=vif-ringmain,mac=00:16:3e:00:00:01")
             .vif("script=vif-ringmain")
-            .config();
+            .config("");
         assert!(
             text.contains(
                 "vif = [ 'script=vif-ringmain,mac=00:16:3e:00:00:01', 'script=vif-ringmain' ]"
