@@ -76,6 +76,15 @@ fn what_is_not_known_goes_to_all() {
 }
 
 #[test]
+fn a_request_behind_a_tag_that_is_payload_is_another_networks() {
+    let mut s = switch();
+    for tag in [None, Some(5)] {
+        let request = Headers { tags: 1, tag, ..request() };
+        assert!(s.direct(GUEST, &request, address()).is_none(), "{tag:?}");
+    }
+}
+
+#[test]
 fn an_owner_that_has_come_here_is_asked_as_any_guest_is() {
     let mut s = switch();
     let speaks = Headers { dst: Mac::BROADCAST, src: OWNER, ..Headers::default() };
