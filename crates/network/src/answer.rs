@@ -12,14 +12,19 @@ use crate::pipeline::{Blocked, FramePipeline};
 
 impl FramePipeline {
     /// Frame `i` of the burst that the queue in slot `src` sent becomes the answer to itself. The
-    /// sender is not waited for: whoever has no room for an answer asks again.
+    /// sender is not waited for, except for its queue while that goes to another worker: whoever has
+    /// no room for an answer asks again.
     #[cold]
     pub(crate) fn answer(&mut self, src: usize, i: usize, owner: Owner) -> Option<Blocked> {
         let port = self.slots.get(src)?.on.port;
+        let target = Target { port, tag: TagEdit::Keep };
+        if self.routes.moving && self.meets_migration(i, &[target]) {
+            return Some(self.wait_for_migration(i));
+        }
         self.capture_request(src, i);
         if !self.burst.answer(i, owner) {
             self.drop_at(src, DropReason::NoReceiver, 1);
-        } else if self.output(src, i..i + 1, Target { port, tag: TagEdit::Keep }).is_some() {
+        } else if self.output(src, i..i + 1, target).is_some() {
             self.drop_at(src, DropReason::HandoffFull, 1);
         }
         None
