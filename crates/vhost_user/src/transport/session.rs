@@ -310,6 +310,7 @@ impl<D: Device> Session<D> {
         }
         let Some(file) = file else { return Ok(()) };
         if self.vrings.log().is_some_and(|log| log.is_at(file.as_fd(), offset, len)) {
+            self.vrings.expect_log();
             return Ok(());
         }
         let map = || {

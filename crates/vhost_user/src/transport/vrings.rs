@@ -26,6 +26,8 @@ pub(super) struct Vrings<D: Device> {
     memory: Option<Arc<Memory>>,
     /// The log of written pages, which is in use while that feature is negotiated.
     log: Option<Arc<WriteLog>>,
+    /// The front-end has named the log, and is about to switch it on.
+    log_is_new: bool,
     vrings: Vec<Vring>,
     /// Vrings that were started elsewhere than the front-end said, or perhaps should have been.
     recovered: Vec<(usize, Recovery)>,
@@ -43,6 +45,7 @@ impl<D: Device> Vrings<D> {
             features: Features::default(),
             memory: None,
             log: None,
+            log_is_new: false,
             vrings,
             recovered: Vec::new(),
             acquired: false,
@@ -88,7 +91,10 @@ impl<D: Device> Vrings<D> {
         self.features = features;
         match changed & bit::LOG_ALL {
             0 => Ok(()),
-            _ => self.change_log(),
+            _ => {
+                self.log_is_new = false;
+                self.change_log()
+            }
         }
     }
 
@@ -100,7 +106,13 @@ impl<D: Device> Vrings<D> {
     /// Marks written pages in `log` from now on, while that feature is negotiated.
     pub(super) fn set_log(&mut self, log: WriteLog) -> Result<(), SessionError> {
         self.log = Some(Arc::new(log));
+        self.expect_log();
         self.change_log()
+    }
+
+    /// The front-end has named the log: a migration begins, or goes on.
+    pub(super) fn expect_log(&mut self) {
+        self.log_is_new = !self.features.has(bit::LOG_ALL);
     }
 
     /// The log that is in use.

@@ -27,8 +27,11 @@ impl Server {
         self.request(HandOverRequest::Park(reply));
         // Nobody else has this event, so it does not block.
         let _ = self.hand_over.signal();
-        // A thread that comes too late finds nobody who takes its answer, and goes on.
-        saved.recv_timeout(PARK_TIMEOUT).map_err(|_| HandOverError::Busy)?
+        saved.recv_timeout(PARK_TIMEOUT).unwrap_or_else(|_| {
+            // A thread that comes too late goes on.
+            drop(self.unpark());
+            Err(HandOverError::Busy)
+        })
     }
 
     /// Has a parked server stop its vrings. Their positions will come.

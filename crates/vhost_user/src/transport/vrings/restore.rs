@@ -23,7 +23,8 @@ impl<D: Device> Vrings<D> {
         &self,
         files: &mut Files,
     ) -> Result<Vec<SavedVring>, HandOverError> {
-        if self.used_log().is_some() {
+        // A front-end does not name the log a second time.
+        if self.used_log().is_some() || self.log_is_new {
             return Err(HandOverError::Migrates);
         }
         let saved = self.vrings.iter().map(|vring| save(vring, files));

@@ -19,7 +19,10 @@ impl<P: Port> ServerThread<P> {
         conversation: Option<(&Connection, &mut Session<P::Device>)>,
     ) -> Result<(), End> {
         self.signals.hand_over.clear();
-        let Ok(HandOverRequest::Park(reply)) = self.requests.try_recv() else { return Ok(()) };
+        // Whoever asked earlier has given up: the last word counts.
+        let Some(HandOverRequest::Park(reply)) = self.requests.try_iter().last() else {
+            return Ok(());
+        };
         let (connection, mut session) = conversation.unzip();
         let mut files = Files::default();
         let saved = self.save(connection.zip(session.as_deref()), &mut files);
