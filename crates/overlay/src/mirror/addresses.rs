@@ -15,8 +15,8 @@ pub(super) struct Addresses {
     learned: HashMap<IpAddr, Owner>,
     /// The rows of this host.
     announced: HashMap<IpAddr, Mac>,
-    /// What this host is to announce.
-    here: HashMap<IpAddr, Mac>,
+    /// The stations of this host that may have an address. It is announced where only one may.
+    here: HashMap<IpAddr, BTreeSet<Mac>>,
     /// Addresses that another station has than the overlay was told, or none any more.
     changed: BTreeSet<IpAddr>,
     /// Addresses whose rows may have to be written.
@@ -65,11 +65,15 @@ impl Addresses {
 
     /// A station of this host has these addresses, and no others.
     pub fn set_here(&mut self, mac: Mac, addresses: &[IpAddr]) {
-        let is_gone =
-            |address: &IpAddr, owner: &mut Mac| *owner == mac && !addresses.contains(address);
-        let gone = self.here.extract_if(is_gone);
-        self.unwritten.extend(gone.map(|(address, _)| address));
-        self.here.extend(addresses.iter().map(|address| (*address, mac)));
+        for (address, stations) in &mut self.here {
+            if !addresses.contains(address) && stations.remove(&mac) {
+                self.unwritten.insert(*address);
+            }
+        }
+        self.here.retain(|_, stations| !stations.is_empty());
+        for address in addresses {
+            self.here.entry(*address).or_default().insert(mac);
+        }
         self.unwritten.extend(addresses);
         // Rows that an earlier process wrote for the station.
         let rows = self.announced.iter().filter(|(_, owner)| **owner == mac);
@@ -89,6 +93,12 @@ impl Addresses {
         })
     }
 
+    /// The station of this host that has an address for certain.
+    fn only_station(&self, address: IpAddr) -> Option<Mac> {
+        let stations = self.here.get(&address).filter(|stations| stations.len() == 1)?;
+        stations.first().copied()
+    }
+
     /// What is to be written. `is_adopted`: an earlier process has announced the station, which has
     /// not spoken since.
     pub fn announcements(
@@ -98,7 +108,7 @@ impl Addresses {
     ) -> Vec<AddressAnnouncement> {
         let unwritten = std::mem::take(&mut self.unwritten).into_iter();
         let change = |address| {
-            let mac = self.here.get(&address).copied();
+            let mac = self.only_station(address);
             let row = self.announced.get(&address).copied();
             // A row that is another station's is never taken away.
             let is_others = self.learned.get(&address).is_some_and(|it| Some(it.mac) != mac);

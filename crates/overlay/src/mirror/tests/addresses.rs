@@ -87,6 +87,24 @@ fn an_address_of_another_station_is_left_alone_and_one_that_moves_is_taken() {
 }
 
 #[test]
+fn an_address_that_two_guests_may_have_is_announced_once_one_is_left() {
+    let address = vtep(101);
+    let mut m = mirror();
+    for guest in [5, 6] {
+        m.set_here(vni(), mac(guest), Presence::Sticky);
+    }
+    m.set_addresses(vni(), mac(5), &[address]);
+    assert_eq!(m.address_announcements(), [addressed(address, Some(mac(5)))]);
+    m.apply(0, own(address, mac(5)), true);
+    m.set_addresses(vni(), mac(6), &[address]);
+    assert_eq!(m.address_announcements(), [addressed(address, None)]);
+    m.apply(0, own(address, FLOODS), false);
+    assert_eq!(m.address_announcements(), []);
+    m.set_here(vni(), mac(6), Presence::Away);
+    assert_eq!(m.address_announcements(), [addressed(address, Some(mac(5)))]);
+}
+
+#[test]
 fn addresses_of_an_earlier_process_stay_as_long_as_their_guests() {
     let address = vtep(101);
     let mut m = mirror();
