@@ -21,6 +21,6 @@ pub(crate) mod message;
 pub(crate) mod port;
 mod taker;
 
-pub(crate) use giver::{Giver, Shared};
+pub(crate) use giver::{End, Giver, Shared};
 pub(crate) use taker::{Adopted, Incoming};
 pub use taker::{TakeOver, TakeOverError};

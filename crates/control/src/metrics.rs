@@ -32,6 +32,7 @@ const KEY: &str = "metrics.listen";
 #[derive(Debug, Default)]
 pub struct OpenListener {
     tcp: Option<TcpListener>,
+    path: Option<(SocketFile, OwnedFd)>,
     adopted: Option<Adopted>,
     events: Arc<RecentEvents>,
 }
@@ -50,12 +51,25 @@ impl OpenListener {
             Some(MetricsListen::Tcp(address)) => Some(listen_at(*address)?),
             Some(MetricsListen::Path(_)) | None => None,
         };
-        Ok(OpenListener { tcp, adopted: None, events })
+        Ok(OpenListener { tcp, events, ..OpenListener::default() })
     }
 
     /// None yet: another process will hand its listener over.
     pub fn to_come(events: Arc<RecentEvents>) -> OpenListener {
         OpenListener { events, ..OpenListener::default() }
+    }
+
+    /// Listens at the path of a configuration, if it names one, before the listener is started: a
+    /// process that takes over must not fail once it has.
+    ///
+    /// # Errors
+    /// When somebody else listens there, or the system refuses.
+    pub(crate) fn open_path(&mut self, spec: Option<&MetricsSpec>) -> Result<(), SocketError> {
+        if let Some((spec, MetricsListen::Path(path))) = spec.map(|spec| (spec, &spec.listen)) {
+            let place = Place { key: KEY, path };
+            self.path = Some(SocketFile::create(place, spec.permissions)?);
+        }
+        Ok(())
     }
 
     /// The listener of another process.
@@ -97,7 +111,8 @@ impl MetricsServer {
             (MetricsListen::Tcp(_), Some(Adopted { socket, .. })) => (None, socket, spec.place()),
             (MetricsListen::Path(path), None) => {
                 let place = Place { key: KEY, path };
-                let (file, listener) = SocketFile::create(place, spec.permissions)?;
+                let create = || SocketFile::create(place, spec.permissions);
+                let (file, listener) = open.path.map_or_else(create, Ok)?;
                 (Some(file), listener, spec.place())
             }
             (MetricsListen::Tcp(address), None) => {

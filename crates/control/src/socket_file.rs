@@ -64,6 +64,7 @@ impl Place<'_> {
 }
 
 /// The file of a socket. Dropping it removes the file.
+#[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     /// Device and inode of the socket, so that only our own is removed.

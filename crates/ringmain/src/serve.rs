@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use control::config::{Config, Host, Others};
 use control::config_file::ConfigFile;
@@ -24,6 +25,9 @@ use crate::failure::Failure;
 use crate::notify::Notifier;
 use crate::output::print;
 use crate::{confine, log, units};
+
+/// How long the main thread may need to end a process that another one has taken over.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is told to end. `control` overrides the control socket of the
 /// configuration.
@@ -67,10 +71,15 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     manager.notify("READY=1");
     let (handle, handed_over) = (signals.handle(), Arc::new(AtomicBool::new(false)));
     let flag = Arc::clone(&handed_over);
-    daemon.when_handed_over(move || {
-        flag.store(true, Ordering::Release);
-        handle.close();
-    });
+    daemon.when_handed_over(
+        move || flag.store(true, Ordering::Release),
+        move || {
+            handle.close();
+            // The main thread ends the process now, unless it waits for a lock, as a reload does.
+            std::thread::sleep(GRACE);
+            std::process::exit(0);
+        },
+    );
     let watchdog = manager
         .watch(daemon.probe())
         .map_err(|error| Failure::System { what: "start the watchdog", error })?;

@@ -194,12 +194,50 @@ fn a_configuration_that_does_not_go_on_with_a_port_is_refused_by_name() {
     });
 }
 
+/// What a new process needs for itself is opened before it takes anything.
+#[test]
+fn a_metrics_socket_that_cannot_be_opened_leaves_the_daemon_as_it_is() {
+    let daemon = daemon();
+    let dir = daemon.dir().to_owned();
+    let ports = ["a", "b"].map(|name| port(&dir, name, "queues = 1")).concat();
+    under_load(&daemon, || {
+        let file = dir.join("no-socket");
+        std::fs::write(&file, "").unwrap();
+        let metrics = format!("[metrics]\nlisten = \"{}\"", file.display());
+        let output = take_over_with(&daemon, &format!("[workers]\ncount = 2\n{ports}{metrics}"));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains("metrics.listen"), "{error}");
+    });
+}
+
+fn image(dir: &Path) -> String {
+    let image = dir.join("image.raw");
+    std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    image.display().to_string()
+}
+
+#[test]
+fn a_disk_that_comes_while_the_new_process_starts_is_refused_by_name() {
+    let config = |dir: &Path| port(dir, "a", "[sandbox]\nlive = [\"disk\"]");
+    let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
+    let dir = daemon.dir();
+    let (mut taker, answer) = Taker::new(&daemon, "[1]");
+    assert!(answer.contains("\"take_over\""), "{answer}");
+    let mut add = Command::new(env!("CARGO_BIN_EXE_ringmain"));
+    add.arg("--control").arg(dir.join("control.sock")).args(["disk", "add", "late"]);
+    add.arg("--socket").arg(dir.join("late.sock")).arg("--image").arg(image(dir));
+    let added = add.output().unwrap();
+    assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    taker.say("prepare");
+    let refusal = taker.hear();
+    assert!(refusal.contains("late") && refusal.starts_with("{\"refused\""), "{refusal}");
+    assert!(daemon.stats().is_ok());
+}
+
 #[test]
 fn a_disk_is_refused_by_name() {
     let disk = |dir: &Path| {
-        let image = dir.join("image.raw");
-        std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
-        let (socket, image) = (dir.join("disk.sock"), image.display().to_string());
+        let (socket, image) = (dir.join("disk.sock"), image(dir));
         let socket = socket.display();
         format!(
             "[[disk]]\nname = \"root\"\nkind = \"vhost-user\"\nsocket = \"{socket}\"\n\

@@ -46,8 +46,11 @@ struct Listeners {
     metrics: Option<Shared>,
 }
 
-/// Ends the process, once.
-type End = Box<dyn FnOnce() + Send>;
+/// What the process does, once, as soon as it is no longer its own, and what ends it.
+pub(crate) struct End {
+    pub noted: Box<dyn FnOnce() + Send>,
+    pub end: Box<dyn FnOnce() + Send>,
+}
 
 /// What the daemon gives beside its ports, and what it does then.
 #[derive(Default)]
@@ -114,8 +117,15 @@ impl Giver {
     }
 
     /// Hands everything over to the process at the other end of `stream`, which has the manifest.
-    /// Returns, with the reason, if this process goes on.
-    pub fn give(&self, stream: UnixStream, fabric: &Fabric, ports: &Mutex<Ports>) -> Reason {
+    /// Returns, with the reason, if this process goes on. `obstacles` says what cannot be handed over
+    /// now: more may have come since the manifest.
+    pub fn give(
+        &self,
+        stream: UnixStream,
+        fabric: &Fabric,
+        ports: &Mutex<Ports>,
+        obstacles: impl FnOnce(&Ports) -> Result<(), String>,
+    ) -> Reason {
         let mut channel = Channel::new(stream);
         match channel.receive(Instant::now() + START_TIMEOUT) {
             Ok(received) if matches!(received.message, FromTaker::Prepare) => {}
@@ -125,7 +135,9 @@ impl Giver {
         // Requests for ports wait from here on.
         let ports = ports.lock();
         let mut parked = Parked { fabric, ports: Vec::new(), is_held: false };
-        match self.hand_over(&mut channel, &ports, &mut parked) {
+        let handed_over =
+            obstacles(&ports).and_then(|()| self.hand_over(&mut channel, &ports, &mut parked));
+        match handed_over {
             Err(reason) => {
                 drop(parked);
                 let answer = FromGiver::Refused(reason.clone());
@@ -137,10 +149,15 @@ impl Giver {
                 // All of it is the new process' now: nothing is removed, and nothing ends in order.
                 std::mem::forget(parked);
                 info!("handed over to a new process");
+                let end = self.end.lock().take();
+                let end = end.map(|End { noted, end }| {
+                    noted();
+                    end
+                });
                 // The new process cuts the connection once it serves the rings. To unmap the guests'
                 // memory takes processor time that it needs until then.
                 let _ = channel.receive::<FromTaker>(Instant::now() + TAKE_TIMEOUT);
-                if let Some(end) = self.end.lock().take() {
+                if let Some(end) = end {
                     end();
                 }
                 loop {

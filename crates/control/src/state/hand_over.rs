@@ -7,7 +7,8 @@ use tracing::{info, warn};
 use super::DaemonState;
 use crate::api::Manifest;
 use crate::config::{MetricsSpec, PortSpec};
-use crate::hand_over::{Giver, Incoming, Shared, TakeOverError};
+use crate::hand_over::message::FORMAT;
+use crate::hand_over::{End, Giver, Incoming, Shared, TakeOverError};
 use crate::ports::Ports;
 
 impl DaemonState {
@@ -16,19 +17,24 @@ impl DaemonState {
         self.giver.set_listeners(control, metrics);
     }
 
-    /// What ends this process after another one has taken over.
-    pub(crate) fn set_end(&self, end: Box<dyn FnOnce() + Send>) {
+    /// What this process does after another one has taken over.
+    pub(crate) fn set_end(&self, end: End) {
         self.giver.set_end(end);
     }
 
     /// What another process would go on with.
     pub(super) fn manifest(&self, formats: &[u32]) -> Result<Manifest, String> {
         let ports = self.lock();
+        let metrics = self.config.metrics.as_ref().map(MetricsSpec::place);
+        Giver::manifest(formats, &ports, self.disk_names(), metrics)
+    }
+
+    /// The names of all disks in service.
+    fn disk_names(&self) -> Vec<String> {
         let disks = self.disks.lock();
         let mut names: Vec<String> = disks.specs().iter().map(|spec| spec.name.clone()).collect();
         names.extend(disks.xen_spec().map(|spec| spec.name.clone()));
-        let metrics = self.config.metrics.as_ref().map(MetricsSpec::place);
-        Giver::manifest(formats, &ports, names, metrics)
+        names
     }
 
     /// Hands over to the process at the other end of `stream`. Returns if this process goes on.
@@ -40,7 +46,9 @@ impl DaemonState {
         // Nothing is configured meanwhile.
         let _reloading = self.reloading.lock();
         info!("a new process is about to take over");
-        let reason = self.giver.give(stream, &self.fabric, &self.ports);
+        let obstacles =
+            |ports: &Ports| Giver::manifest(&[FORMAT], ports, self.disk_names(), None).map(drop);
+        let reason = self.giver.give(stream, &self.fabric, &self.ports, obstacles);
         warn!(reason, "not handed over; this daemon goes on");
     }
 
