@@ -21,8 +21,9 @@ use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Testbed};
 use result::{Comparison, Figure, Tally};
 
 /// Longest boot and longest command, in CPU time of QEMU: a busy machine makes a run slow, and does
-/// not end it.
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// not end it. Two guests that boot take five minutes of a slow machine, and longer where the other
+/// thread of the core is busy.
+const TIMEOUT: Duration = Duration::from_secs(1200);
 /// CPU time of QEMU that a second of the host's own time may take, in seconds.
 const SLOWNESS: u32 = 60;
 /// Nanoseconds that an instruction takes on the host.
