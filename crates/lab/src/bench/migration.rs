@@ -195,7 +195,7 @@ fn steady(paced: &Paced) -> Result<crate::migration::Window, BenchError> {
     let mut deadline = crate::guest::Deadline::new(LIMIT);
     loop {
         paced.take();
-        if interrupt::sleep(STEADY) {
+        if !interrupt::sleep(STEADY) {
             return Err(BenchError::Interrupted);
         }
         let window = paced.take();
