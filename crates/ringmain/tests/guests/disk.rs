@@ -293,9 +293,9 @@ fn files_are_kept_in_a_qcow2_image_over_its_backing_file() {
          echo '{noise}  noise' >/tmp/sum && sha256sum -c /tmp/sum"
     ));
     site.must("cd /mnt && for i in 1 2 3; do cp noise f$i && sync; done");
+    let before = site.report().total.writes;
     let job =
         site.guest.spawn("cd /mnt && for i in 4 5 6 7; do cp noise f$i && sync; done").unwrap();
-    let before = site.report().total.writes;
     eventually("writes", || site.report().total.writes > before);
     site.daemon.kill_and_start().unwrap();
     assert_eq!(job.wait(LIMIT).unwrap().code, 0);

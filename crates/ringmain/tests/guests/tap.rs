@@ -1,7 +1,7 @@
 //! A TAP port: guests reach the host. The host is a network namespace here.
 
 use super::lab::{Attach, Lab, socket};
-use super::traffic::{LIMIT, RETURN, address, ping};
+use super::traffic::{LIMIT, RETURN, address, listens, ping};
 use lab::guest::{ChildProcess, Namespace, Shell};
 use std::process::Stdio;
 
@@ -37,7 +37,7 @@ fn guest_and_host_reach_each_other() {
     let echo = ChildProcess::start(&mut command).unwrap();
     let compare = format!(
         "head -c 8m /dev/urandom >/tmp/noise
-        for try in $(seq 100); do echo ready | nc {HOST} 5000 | grep -q ready && break; sleep 0.1; done
+        until echo ready | nc {HOST} 5000 | grep -q ready; do sleep 0.1; done
         nc {HOST} 5000 </tmp/noise | cmp - /tmp/noise"
     );
     guest.must(&compare, LIMIT).unwrap();
@@ -45,6 +45,7 @@ fn guest_and_host_reach_each_other() {
 
     // And a connection that the host begins.
     guest.spawn("nc -ll -p 5000 -e cat").unwrap();
+    listens(&guest, "netstat -ltn", 5000);
     host.run("sh", ["-c", &format!("for try in $(seq 100); do echo hello | busybox nc {} 5000 | grep hello && exit; sleep 0.1; done; false", address(0))])
         .unwrap();
     lab.check_balance();

@@ -133,7 +133,9 @@ fn a_device_delivers_to_its_guest_and_the_switch_does_the_rest() {
     // Address resolution, and nothing of the streams.
     assert!(frames < 100, "{frames}");
     // A profile has the device's frames, too.
+    let before = received(&site, "server").1;
     let streams = far.start("send 10.9.0.1 2 2048");
+    wait(|| received(&site, "server").1 > before + (1 << 20));
     let told: Value = serde_json::from_str(
         &site.ask(&["profile", "guests/server", "--seconds", "1", "--json"]).unwrap(),
     )
