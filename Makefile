@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-migration bench-xen lab test lint deny fuzz deb install install-xen uninstall clean
+.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-migration bench-xen lab test lint deny fuzz deb deb-check install install-xen uninstall clean
 
 all: build
 
@@ -120,6 +120,9 @@ deb: ## packages for Debian in out/deb: daemon, Xen host, laboratory
 	debian/rules binary
 	debian/rules clean
 	@ls out/deb/*.deb
+
+deb-check: deb ## the packages, tried in a clean Debian: installing, upgrading, removing, purging
+	@scripts/packages
 
 clean:
 	rm -rf out
