@@ -14,9 +14,12 @@ printf '\nhello %s\n' "$boot" >&3
 run() {
   printf %b "$2" >"/tmp/run.$1"
   setsid sh "/tmp/run.$1" >"/tmp/out.$1" 2>&1 </dev/null 3>&- &
-  echo $! >"/tmp/pid.$1"
-  wait $!
+  pid=$!
+  echo $pid >"/tmp/pid.$1"
+  wait $pid
   code=$?
+  # Whoever stopped it may count on all of it being gone: a port that it listened on, for one.
+  [ ! -e "/tmp/stop.$1" ] || while kill -0 "-$pid"; do usleep 10000; done 2>/dev/null
   # One answer at a time, as a long one takes several writes. Without overwriting (-C), only one
   # process can create the file.
   set -C
@@ -27,11 +30,12 @@ run() {
     [ ! -s "/tmp/out.$1" ] || tail -c 1000000 "/tmp/out.$1" | base64 -w 0
     echo
   } >&3
-  rm -f /tmp/answering "/tmp/run.$1" "/tmp/out.$1" "/tmp/pid.$1"
+  rm -f /tmp/answering "/tmp/run.$1" "/tmp/out.$1" "/tmp/pid.$1" "/tmp/stop.$1"
 }
 
 # Again and again, because the job may be so new that it has no process group yet.
 stop() {
+  [ -e "/tmp/pid.$1" ] && : >"/tmp/stop.$1"
   while [ -e "/tmp/pid.$1" ]; do
     pid=$(cat "/tmp/pid.$1") && [ -n "$pid" ] && kill -9 "-$pid"
     usleep 50000

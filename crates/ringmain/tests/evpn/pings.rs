@@ -16,8 +16,16 @@ use crate::site::{Site, guest};
 pub struct Pings {
     ping: ChildProcess,
     answered: Arc<AtomicU64>,
-    /// Gives the last line but one that `ping` prints: the sum.
-    reader: Option<JoinHandle<String>>,
+    reader: Option<JoinHandle<Said>>,
+}
+
+/// What `ping` printed.
+#[derive(Default)]
+struct Said {
+    /// The highest number of a request that was answered. They are numbered from 1 on.
+    highest: u64,
+    /// The last line but one: the sum.
+    sum: String,
 }
 
 impl Pings {
@@ -30,15 +38,16 @@ impl Pings {
         let answered = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&answered);
         let reader = spawn(move || {
-            let mut sum = String::new();
+            let mut said = Said::default();
             for line in lines.map_while(Result::ok) {
                 if line.contains(" bytes from ") {
                     counter.fetch_add(1, Ordering::Relaxed);
+                    said.highest = said.highest.max(number(&line));
                 } else if line.contains(" packets transmitted") {
-                    sum = line;
+                    said.sum = line;
                 }
             }
-            sum
+            said
         });
         Pings { ping, answered, reader: Some(reader) }
     }
@@ -61,13 +70,21 @@ impl Pings {
         }
     }
 
-    /// Ends. Nothing must be missing but the last one, which may be under way still.
+    /// Ends. Nothing must be missing but the answer to the last request, which may be under way
+    /// still.
     pub fn none_lost(mut self) {
         let id = i32::try_from(self.ping.id()).ok().and_then(Pid::from_raw).unwrap();
         kill_process(id, Signal::INT).unwrap();
-        let sum = self.reader.take().unwrap().join().unwrap();
+        let Said { highest, sum } = self.reader.take().unwrap().join().unwrap();
         let words: Vec<u64> = sum.split(' ').filter_map(|word| word.parse().ok()).collect();
         let [sent, answered, ..] = words[..] else { panic!("{sum}") };
         assert!(sent - answered <= 1 && sent > 10, "{sum}");
+        assert_eq!(highest, answered, "a request before the last has no answer: {sum}");
     }
+}
+
+/// The number of the request that a line is about: "... icmp_seq=7 ttl=64 ...".
+fn number(line: &str) -> u64 {
+    let (_, behind) = line.split_once("icmp_seq=").unwrap_or_else(|| panic!("{line}"));
+    behind.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
 }

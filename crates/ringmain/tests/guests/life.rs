@@ -2,8 +2,21 @@
 
 use super::lab::Attach;
 use super::pool::{CLIENT_PORT, FREE_PORT, SharedLab};
-use super::traffic::{LIMIT, address, address_it, ping, ping_both, tcp_both};
-use lab::guest::{GuestError, Shell};
+use super::traffic::{LIMIT, address, address_it, listens, ping, ping_both, tcp_both};
+use lab::guest::{GuestError, Job, Shell};
+
+/// Starts a stream to the guest on a port, and waits until a megabyte of it has arrived: the sender
+/// and the receiver.
+fn endless_stream(from: &dyn Shell, to: &dyn Shell, port: usize) -> [Job; 2] {
+    let server = to.spawn("iperf -s").unwrap();
+    listens(to, "netstat -ltn", 5001);
+    let received = "$(cat /sys/class/net/eth0/statistics/rx_bytes)";
+    let before = to.must(&format!("echo {received}"), LIMIT).unwrap();
+    let stream = from.spawn(&format!("iperf -c {} -t 1000", address(port))).unwrap();
+    let wanted = before.trim().parse::<u64>().unwrap() + (1 << 20);
+    to.must(&format!("until [ {received} -ge {wanted} ]; do usleep 50000; done"), LIMIT).unwrap();
+    [stream, server]
+}
 
 #[test]
 #[ignore = "boots guests"]
@@ -22,8 +35,7 @@ fn a_guest_is_reset_then_killed_and_its_socket_taken_again() {
         .unwrap();
 
     // Reset in the middle of a stream.
-    let stream = b.spawn(&format!("iperf -c {} -t 1000", address(FREE_PORT))).unwrap();
-    let server = a.spawn("iperf -s").unwrap();
+    let [stream, server] = endless_stream(b, &a, FREE_PORT);
     a.reset(LIMIT).unwrap();
     assert!(matches!(server.wait(LIMIT), Err(GuestError::Restarted { .. })));
     stream.stop(LIMIT).unwrap();
@@ -32,9 +44,7 @@ fn a_guest_is_reset_then_killed_and_its_socket_taken_again() {
     tcp_both((&a, FREE_PORT), (b, 0), 2);
 
     // Killed in the middle of a stream.
-    let stream = a.spawn(&format!("iperf -c {} -t 1000", address(1))).unwrap();
-    let server = c.spawn("iperf -s").unwrap();
-    ping(c, &address(FREE_PORT));
+    let [stream, server] = endless_stream(&a, c, 1);
     drop((stream, a));
     server.stop(LIMIT).unwrap();
     let [a] = lab.boot([(FREE_PORT, Attach::default())]);
