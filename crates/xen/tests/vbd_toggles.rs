@@ -1,6 +1,7 @@
 //! Vbds that are connected and disconnected ten thousand times leave nothing behind, and a neighbour
 //! is served meanwhile. The test is alone in its process, whose threads and descriptors it counts.
 
+#[path = "blkif/blkfront/mod.rs"]
 mod blkfront;
 
 use std::time::{Duration, Instant};

@@ -123,7 +123,7 @@ impl<R: DriverRing> Station<R> {
     pub fn reaches(&mut self, other: &mut Station<impl DriverRing>, stream: u8) {
         let sent = frame([0xff; 6], self.mac, stream, 7, 99);
         assert!(self.send(0, [0xff; 6], stream, 7, 99));
-        crate::eventually("a broadcast arrives", || {
+        super::eventually("a broadcast arrives", || {
             let mut found = false;
             other.receive(|frame| found |= frame == sent);
             self.receive(|_| ());
@@ -203,7 +203,7 @@ impl Traffic {
     /// Waits until some more frames have made it.
     pub fn goes_on(&self) {
         let mark = self.frames.load(Ordering::Relaxed) + 40;
-        crate::eventually("traffic of others goes on", || {
+        super::eventually("traffic of others goes on", || {
             assert!(
                 self.thread.as_ref().is_some_and(|thread| !thread.is_finished()),
                 "traffic of others broke"
@@ -237,7 +237,7 @@ impl Pair {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
-        crate::eventually("the last frames arrive", || {
+        super::eventually("the last frames arrive", || {
             self.receive();
             self.got == self.sent
         });

@@ -8,7 +8,7 @@
 //! own frontend: of domain 0 itself on Xen, of guests elsewhere.
 
 mod backend;
-#[path = "../front/mod.rs"]
+#[path = "../netif/front/mod.rs"]
 mod front;
 mod suite;
 mod wire;
