@@ -12,7 +12,7 @@ use crate::api::ReloadReport;
 use crate::config::Config;
 use crate::config_file::ConfigFile;
 use crate::confinement::Confinement;
-use crate::hand_over::{End, Incoming, TakeOver, TakeOverError};
+use crate::hand_over::{Incoming, TakeOver, TakeOverError};
 use crate::metrics::{MetricsServer, OpenListener};
 use crate::periodic::PeriodicTask;
 use crate::reload::FileNames;
@@ -117,14 +117,11 @@ impl Daemon {
             // First of all, so that a second daemon by mistake does not disturb the first.
             None => (Server::start(&config.socket, access, handler())?, config.ports.clone()),
             Some(take_over) => {
-                let keeps_metrics = take_over.has_metrics_of(config);
-                if !keeps_metrics {
-                    listener.open_path(config.metrics.as_ref())?;
-                }
+                listener.open_path(config.metrics.as_ref())?;
                 let mut incoming = take_over.receive()?;
                 let others = state.take(&mut incoming, &mut ports, &config.ports)?;
                 let Incoming { control, metrics, .. } = incoming;
-                if let Some(metrics) = metrics.filter(|_| keeps_metrics) {
+                if let Some(metrics) = metrics {
                     listener.adopt(metrics);
                 }
                 (Server::adopt(&config.socket, access, control, handler())?, others)
@@ -157,18 +154,18 @@ impl Daemon {
         Ok(Daemon { _metrics: metrics, _server: server, _tasks: tasks, state })
     }
 
-    /// Has `noted` called when another process has taken over, and `end` a moment later, when it
-    /// serves the rings. From the first on, this value must not be dropped: all that it would remove
-    /// belongs to the other process.
+    /// Has `end` called when another process has taken over and serves the rings.
     ///
     /// The calling thread holds locks of the daemon and keeps them: `end` must not rely on a thread
     /// that may wait for one.
-    pub fn when_handed_over(
-        &self,
-        noted: impl FnOnce() + Send + 'static,
-        end: impl FnOnce() + Send + 'static,
-    ) {
-        self.state.set_end(End { noted: Box::new(noted), end: Box::new(end) });
+    pub fn when_handed_over(&self, end: impl FnOnce() + Send + 'static) {
+        self.state.set_end(Box::new(end));
+    }
+
+    /// Whether another process has taken over. From then on, this value must not be dropped: all
+    /// that it would remove belongs to the other process.
+    pub fn has_handed_over(&self) -> bool {
+        self.state.has_handed_over()
     }
 
     /// Reads the configuration file anew, and applies what has changed.

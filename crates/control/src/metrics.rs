@@ -33,6 +33,8 @@ const KEY: &str = "metrics.listen";
 pub struct OpenListener {
     tcp: Option<TcpListener>,
     path: Option<(SocketFile, OwnedFd)>,
+    /// Another process hands over its own.
+    is_to_come: bool,
     adopted: Option<Adopted>,
     events: Arc<RecentEvents>,
 }
@@ -56,25 +58,27 @@ impl OpenListener {
 
     /// None yet: another process will hand its listener over.
     pub fn to_come(events: Arc<RecentEvents>) -> OpenListener {
-        OpenListener { events, ..OpenListener::default() }
+        OpenListener { is_to_come: true, events, ..OpenListener::default() }
     }
 
-    /// Listens at the path of a configuration, if it names one, before the listener is started: a
-    /// process that takes over must not fail once it has.
+    /// Listens at the path of a configuration, if it names one and no listener is to come, before
+    /// the listener is started: a process that takes over must not fail once it has.
     ///
     /// # Errors
     /// When somebody else listens there, or the system refuses.
     pub(crate) fn open_path(&mut self, spec: Option<&MetricsSpec>) -> Result<(), SocketError> {
-        if let Some((spec, MetricsListen::Path(path))) = spec.map(|spec| (spec, &spec.listen)) {
+        if let Some((spec, MetricsListen::Path(path))) = spec.map(|spec| (spec, &spec.listen))
+            && !self.is_to_come
+        {
             let place = Place { key: KEY, path };
             self.path = Some(SocketFile::create(place, spec.permissions)?);
         }
         Ok(())
     }
 
-    /// The listener of another process.
+    /// The listener of another process, which is used if one was to come.
     pub(crate) fn adopt(&mut self, listener: Adopted) {
-        self.adopted = Some(listener);
+        self.adopted = self.is_to_come.then_some(listener);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use control::config::{Config, Host, Others};
@@ -69,22 +69,18 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
         manager.notify(&format!("MAINPID={}", std::process::id()));
     }
     manager.notify("READY=1");
-    let (handle, handed_over) = (signals.handle(), Arc::new(AtomicBool::new(false)));
-    let flag = Arc::clone(&handed_over);
-    daemon.when_handed_over(
-        move || flag.store(true, Ordering::Release),
-        move || {
-            handle.close();
-            // The main thread ends the process now, unless it waits for a lock, as a reload does.
-            std::thread::sleep(GRACE);
-            std::process::exit(0);
-        },
-    );
+    let handle = signals.handle();
+    daemon.when_handed_over(move || {
+        handle.close();
+        // The main thread ends the process now, unless it waits for a lock, as a reload does.
+        std::thread::sleep(GRACE);
+        std::process::exit(0);
+    });
     let watchdog = manager
         .watch(daemon.probe())
         .map_err(|error| Failure::System { what: "start the watchdog", error })?;
     wait_for_the_end(&mut signals, &daemon);
-    if handed_over.load(Ordering::Acquire) {
+    if daemon.has_handed_over() {
         // Nothing of it may be dropped: sockets and rings are another process'.
         std::mem::forget(daemon);
         return Ok(());

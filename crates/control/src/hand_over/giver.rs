@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use network::fabric::{Fabric, Kept};
@@ -46,11 +47,8 @@ struct Listeners {
     metrics: Option<Shared>,
 }
 
-/// What the process does, once, as soon as it is no longer its own, and what ends it.
-pub(crate) struct End {
-    pub noted: Box<dyn FnOnce() + Send>,
-    pub end: Box<dyn FnOnce() + Send>,
-}
+/// What ends the process, once.
+pub(crate) type End = Box<dyn FnOnce() + Send>;
 
 /// What the daemon gives beside its ports, and what it does then.
 #[derive(Default)]
@@ -58,6 +56,7 @@ pub(crate) struct Giver {
     /// Locked for a whole hand-over.
     one: Mutex<()>,
     listeners: Mutex<Listeners>,
+    handed_over: AtomicBool,
     end: Mutex<Option<End>>,
 }
 
@@ -77,6 +76,11 @@ impl Giver {
     /// What ends the process after it was taken over.
     pub fn set_end(&self, end: End) {
         *self.end.lock() = Some(end);
+    }
+
+    /// Whether all that the process would remove at its end belongs to another one.
+    pub fn has_handed_over(&self) -> bool {
+        self.handed_over.load(Ordering::Acquire)
     }
 
     /// What the daemon serves, in a format that the taker understands.
@@ -149,14 +153,11 @@ impl Giver {
                 // All of it is the new process' now: nothing is removed, and nothing ends in order.
                 std::mem::forget(parked);
                 info!("handed over to a new process");
-                let end = self.end.lock().take();
-                let end = end.map(|End { noted, end }| {
-                    noted();
-                    end
-                });
+                self.handed_over.store(true, Ordering::Release);
                 // The new process cuts the connection once it serves the rings. To unmap the guests'
                 // memory takes processor time that it needs until then.
                 let _ = channel.receive::<FromTaker>(Instant::now() + TAKE_TIMEOUT);
+                let end = self.end.lock().take();
                 if let Some(end) = end {
                     end();
                 }

@@ -22,6 +22,11 @@ impl DaemonState {
         self.giver.set_end(end);
     }
 
+    /// Whether another process has taken over.
+    pub(crate) fn has_handed_over(&self) -> bool {
+        self.giver.has_handed_over()
+    }
+
     /// What another process would go on with.
     pub(super) fn manifest(&self, formats: &[u32]) -> Result<Manifest, String> {
         let ports = self.lock();
