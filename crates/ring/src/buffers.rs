@@ -296,6 +296,13 @@ impl Sink for Buffers {
     }
 
     #[inline(always)]
+    fn push_alone(&mut self, span: Span) -> bool {
+        self.ready[self.next % MOST] = Buffer { first: span, more: 0, len: span.len };
+        self.next = self.next.wrapping_add(1);
+        true
+    }
+
+    #[inline(always)]
     fn close(&mut self, len: u32) {
         self.ready[self.next % MOST] = Buffer { len, ..self.open };
         self.next = self.next.wrapping_add(1);

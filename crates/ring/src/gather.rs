@@ -339,6 +339,13 @@ impl Gather {
         room
     }
 
+    /// Appends one span of a memory that is pinned, as a chain; `None` when there is no room.
+    #[inline(always)]
+    pub(crate) fn push_alone(&mut self, span: Span) -> Option<Chain> {
+        let first = self.spans.len();
+        self.push(span).then_some(Chain { first: first as u32, count: 1, len: span.len })
+    }
+
     /// Where the next chain begins.
     #[inline]
     pub(crate) fn mark(&self) -> usize {

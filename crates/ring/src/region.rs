@@ -285,6 +285,16 @@ impl Memory {
         Ok(host)
     }
 
+    /// The region of number `hint`, as [`run`](Self::run) left it: empty if there is none.
+    #[inline]
+    pub(crate) fn window(&self, hint: usize) -> Window {
+        self.regions.get(hint).map_or(Window::EMPTY, |region| Window {
+            guest: region.guest,
+            len: region.len,
+            host: region.host,
+        })
+    }
+
     /// Where guest address `addr` is mapped, and how many bytes follow there. `hint` is the number
     /// of the region to try first, and then the one where it was.
     #[inline(always)]
@@ -328,6 +338,35 @@ impl Memory {
             done += now;
         }
         Ok(())
+    }
+}
+
+/// One region of a memory: what a loop over many addresses keeps in registers, since nearly all of
+/// them lie in the same region. Valid as long as the memory is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    guest: u64,
+    len: u64,
+    host: NonNull<u8>,
+}
+
+impl Window {
+    const EMPTY: Window = Window { guest: 0, len: 0, host: NonNull::dangling() };
+
+    /// Calls `found` with the place of the `len` bytes at guest address `addr`, if all of them lie
+    /// in the region; returns whether they do, and `found` said so, too.
+    #[inline(always)]
+    pub(crate) fn find(
+        &self,
+        addr: u64,
+        len: u32,
+        found: impl FnOnce(NonNull<u8>) -> bool,
+    ) -> bool {
+        let offset = addr.wrapping_sub(self.guest);
+        // SAFETY: less than the region's length, as checked first.
+        offset < self.len
+            && self.len - offset >= u64::from(len)
+            && found(unsafe { self.host.add(offset as usize) })
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) trait Sink {
 
     /// Adds a span to the open chain; false when there is no room.
     fn push(&mut self, span: Span) -> bool;
+    /// Adds a chain that lies in one span, while no chain is open; false when there is no room.
+    fn push_alone(&mut self, span: Span) -> bool;
     /// The open chain is complete, `len` bytes in all.
     fn close(&mut self, len: u32);
     /// Forgets the spans of the open chain.
@@ -68,6 +70,14 @@ impl Sink for Fetch<'_> {
     #[inline(always)]
     fn push(&mut self, span: Span) -> bool {
         self.gather.push(span)
+    }
+
+    #[inline(always)]
+    fn push_alone(&mut self, span: Span) -> bool {
+        let Some(chain) = self.gather.push_alone(span) else { return false };
+        self.chains.push(chain);
+        self.mark += 1;
+        true
     }
 
     #[inline(always)]

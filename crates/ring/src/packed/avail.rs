@@ -182,11 +182,8 @@ impl DescRing {
             && flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
             && left >= u64::from(len)
         {
-            if !sink.push(Span { at: host, len }) {
-                return Err(Stop::Full);
-            }
-            sink.close(len);
-            return Ok(Taken { id, count: 1 });
+            let is_taken = sink.push_alone(Span { at: host, len });
+            return is_taken.then_some(Taken { id, count: 1 }).ok_or(Stop::Full);
         }
         self.walk_chain(head.desc, sink)
     }

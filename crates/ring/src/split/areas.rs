@@ -18,7 +18,7 @@ use crate::violation::Violation;
 
 /// Where the three parts of the ring are mapped. Each lies whole in one mapping, whose memory the
 /// owner keeps.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Areas {
     desc: NonNull<u8>,
     avail: NonNull<u8>,

@@ -9,6 +9,7 @@
 //! checked against what is outstanding, heads and links against the table, and the number of
 //! descriptors of a chain is bounded.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use super::areas::{Areas, desc_of};
@@ -89,21 +90,53 @@ impl AvailRing {
     #[inline]
     fn take_batch<S: Sink>(&mut self, n: usize, sink: &mut S) -> Result<usize, Violation> {
         let n = self.copy_heads(n)?;
-        for i in 0..n {
-            let desc = self.driver.areas.desc(self.heads[self.slot(i)]);
-            match self.take_chain(desc, sink) {
-                Ok(()) => continue,
+        let mut i = 0;
+        while i < n {
+            let (taken, unusual) = self.take_alone(i..n, sink);
+            i += taken;
+            let Some(desc) = unusual else { break };
+            match self.walk_chain(desc, sink) {
+                Ok(()) => i += 1,
                 Err(Stop::Broken(violation)) if i == 0 => {
                     sink.cancel();
                     return Err(violation);
                 }
-                Err(_) => sink.cancel(),
+                Err(_) => {
+                    sink.cancel();
+                    break;
+                }
             }
-            self.next.advance(i);
-            return Ok(i);
         }
-        self.next.advance(n);
-        Ok(n)
+        self.next.advance(i);
+        Ok(i)
+    }
+
+    /// Takes chains of the usual kind, one descriptor for a buffer in one piece, for entries
+    /// `range` of those to take. Returns how many, and the descriptor that the next chain begins
+    /// with, if that is of another kind: it was copied, and is not to be read again.
+    ///
+    /// What the loop needs of the ring is copied first. The compiler would load all of it anew for
+    /// each chain, since it has to expect that the sink is written over it.
+    #[inline(always)]
+    fn take_alone<S: Sink>(&self, range: Range<usize>, sink: &mut S) -> (usize, Option<Desc>) {
+        let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
+        let (areas, heads) = (self.driver.areas, &*self.heads);
+        let window = self.driver.mem.window(self.driver.hint);
+        let (next, mask) = (self.next.get(), self.driver.size - 1);
+        for i in range.clone() {
+            let slot = next.wrapping_add(i as u16) & mask;
+            let desc = areas.desc(heads[usize::from(slot)]);
+            let is_taken = desc.flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
+                && window.find(desc.addr, desc.len, |at| {
+                    S::prefetch(at.as_ptr());
+                    S::prefetch(at.as_ptr().wrapping_add(CACHE_LINE));
+                    sink.push_alone(Span { at, len: desc.len })
+                });
+            if !is_taken {
+                return (i - range.start, Some(desc));
+            }
+        }
+        (range.len(), None)
     }
 
     /// The slot of the `i`th entry to take, in the available ring and in `heads`.
@@ -115,16 +148,18 @@ impl AvailRing {
     /// Copies the next `n` heads, as many as are good, and brings their descriptors near.
     #[inline]
     fn copy_heads(&mut self, n: usize) -> Result<usize, Violation> {
+        // Copied for the same reason as in `take_alone`.
+        let (areas, size, next) = (self.driver.areas, self.driver.size, self.next.get());
+        let heads = &mut *self.heads;
         for i in 0..n {
-            let slot = self.slot(i);
-            let head = self.driver.areas.head(slot);
-            if head >= self.driver.size {
-                let violation =
-                    Violation::DescriptorIndex { index: head, table: u32::from(self.driver.size) };
+            let slot = usize::from(next.wrapping_add(i as u16) & (size - 1));
+            let head = areas.head(slot);
+            if head >= size {
+                let violation = Violation::DescriptorIndex { index: head, table: u32::from(size) };
                 return if i == 0 { Err(violation) } else { Ok(i) };
             }
-            prefetch(self.driver.areas.desc_at(head));
-            self.heads[slot] = head;
+            prefetch(areas.desc_at(head));
+            heads[slot] = head;
         }
         self.prefetch_used(n);
         Ok(n)
@@ -151,24 +186,6 @@ impl AvailRing {
         for i in (0..n).step_by(CACHE_LINE / USED_ENTRY as usize) {
             prefetch_write(self.driver.areas.used_at(self.slot(i)));
         }
-    }
-
-    #[inline(always)]
-    fn take_chain<S: Sink>(&mut self, desc: Desc, sink: &mut S) -> Result<(), Stop> {
-        let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
-        if desc.flags & (DESC_NEXT | DESC_WRITE | DESC_INDIRECT) == plain
-            && let Some((at, left)) = self.driver.mem.run(desc.addr, &mut self.driver.hint)
-            && left >= u64::from(desc.len)
-        {
-            S::prefetch(at.as_ptr());
-            S::prefetch(at.as_ptr().wrapping_add(CACHE_LINE));
-            if !sink.push(Span { at, len: desc.len }) {
-                return Err(Stop::Full);
-            }
-            sink.close(desc.len);
-            return Ok(());
-        }
-        self.walk_chain(desc, sink)
     }
 
     /// Follows a chain that begins with `desc` to its end, in the ring's table and at most one
