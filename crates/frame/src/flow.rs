@@ -32,7 +32,6 @@ fn word(head: &[u8], at: usize) -> u64 {
 /// Direction matters. All fragments of one datagram hash alike, and priority bits of the tag do not
 /// count. Every bit of the result is usable: `(hash as u64 * n) >> 32` spreads evenly over `n`
 /// queues.
-#[inline]
 pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
     let l3_at = usize::from(h.l3_at);
     let ports = if h.has_ports() {
@@ -45,7 +44,7 @@ pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
 
     // Both addresses, overlapping, and the type field: read from the bytes, which is faster than
     // from the view that was written a moment ago.
-    let link = mix(word(head, 0) ^ K0, word(head, 6) ^ K1);
+    let link = link_hash([word(head, 0), word(head, 6)]);
     let net = match h.l3 {
         L3::None => 0,
         L3::V4 => word(head, l3_at + 12),
@@ -55,8 +54,61 @@ pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
             src ^ dst.rotate_left(32)
         }
     };
-    let ends = mix(net ^ K2, (u64::from(ports) << 32 | vlan << 8 | u64::from(h.proto)) ^ K3);
-    (mix(link ^ K1, ends ^ K0) >> 32) as u32
+    whole_hash(link, ends_hash(net, ports, vlan, h.proto))
+}
+
+/// [`flow_hash`] of one frame after the other. Those of a burst mostly have the same addresses, so
+/// that part of the hash is kept.
+pub struct FlowHasher {
+    /// The first and the last eight bytes of the Ethernet header, and what they are hashed to.
+    link: [u64; 2],
+    hashed: u64,
+}
+
+impl Default for FlowHasher {
+    fn default() -> Self {
+        FlowHasher { link: [0; 2], hashed: link_hash([0; 2]) }
+    }
+}
+
+impl FlowHasher {
+    /// The hash of the flow of a frame that starts with `head`, which `h` was parsed from.
+    #[inline(always)]
+    pub fn hash(&mut self, h: &Headers, head: &[u8]) -> u32 {
+        // IPv4 without options in an untagged frame is all that has ports there.
+        match chunk::<38>(head, 0) {
+            Some(first) if h.l4_at == 34 && h.has_ports() => self.hash_plain(h, first),
+            _ => flow_hash(h, head),
+        }
+    }
+
+    #[inline(always)]
+    fn hash_plain(&mut self, h: &Headers, first: &[u8; 38]) -> u32 {
+        let link = [word(first, 0), word(first, 6)];
+        if link[0] != self.link[0] || link[1] != self.link[1] {
+            (self.link, self.hashed) = (link, link_hash(link));
+        }
+        let ports = u32::from_le_bytes([first[34], first[35], first[36], first[37]]);
+        let ends = ends_hash(word(first, 26), ports, 0, h.proto);
+        whole_hash(self.hashed, ends)
+    }
+}
+
+/// Both addresses, overlapping, and the type field.
+#[inline(always)]
+fn link_hash([low, high]: [u64; 2]) -> u64 {
+    mix(low ^ K0, high ^ K1) ^ K1
+}
+
+/// IP addresses, ports, VLAN, and protocol.
+#[inline(always)]
+fn ends_hash(net: u64, ports: u32, vlan: u64, proto: u8) -> u64 {
+    mix(net ^ K2, (u64::from(ports) << 32 | vlan << 8 | u64::from(proto)) ^ K3)
+}
+
+#[inline(always)]
+fn whole_hash(link: u64, ends: u64) -> u32 {
+    (mix(link, ends ^ K0) >> 32) as u32
 }
 
 #[cfg(test)]

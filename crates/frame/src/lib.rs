@@ -34,7 +34,7 @@ pub mod vxlan;
 pub use answer::{Owner, answer, may_answer};
 pub use checksum::{Sum, complete_csum};
 pub use claim::{Claim, Unverifiable, claim, requested};
-pub use flow::flow_hash;
+pub use flow::{FlowHasher, flow_hash};
 pub use head::{HEAD_LEN, HEADROOM, Head};
 pub use mac::Mac;
 pub use offload::{Accepts, BadOffload, Gso, GsoKind, Offload, PartialCsum};

@@ -16,6 +16,14 @@ pub struct Offload {
     pub valid: bool,
 }
 
+impl Offload {
+    /// Whether the frame is a plain, finished one of unknown checksum.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        self.csum.is_none() && self.gso.is_none() && !self.valid
+    }
+}
+
 /// A checksum field that holds the pseudo header's sum so far; the bytes from `start` to the
 /// frame's end are still to be summed (virtio 1.2, 5.1.6.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -24,6 +24,20 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
+/// Whether the header leaves nothing to be done: what [`decode`] makes of it is then a plain frame,
+/// whatever the frame is.
+#[inline(always)]
+pub fn asks_for_nothing(bytes: &[u8; VNET_LEN]) -> bool {
+    is_plain(bytes[0], bytes[1])
+}
+
+/// [`asks_for_nothing`], by the first two fields. One comparison of both.
+#[inline(always)]
+fn is_plain(flags: u8, gso_type: u8) -> bool {
+    const ASKS: u16 = u16::from_le_bytes([FLAG_NEEDS_CSUM, !GSO_ECN]);
+    u16::from_le_bytes([flags, gso_type]) & ASKS == 0
+}
+
 /// Reads the header in front of a frame of `len` bytes whose view is `headers`.
 ///
 /// `hdr_len` and the claim that the checksum is good are not believed; a frame that is asked to be
@@ -42,7 +56,7 @@ pub fn decode_legacy(
     len: u32,
 ) -> Result<Offload, BadOffload> {
     let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = *bytes;
-    if flags & FLAG_NEEDS_CSUM == 0 && gso_type & !GSO_ECN == 0 {
+    if is_plain(flags, gso_type) {
         return Ok(Offload::default());
     }
     let mut offload = Offload::default();

@@ -137,6 +137,19 @@ fn fragments_of_one_datagram_hash_alike() {
 
 proptest! {
     #[test]
+    fn one_after_the_other_they_are_the_same(
+        recipes in prop::collection::vec(recipes(40), 1..8),
+        again in prop::collection::vec(any::<prop::sample::Index>(), 16),
+    ) {
+        let mut hasher = FlowHasher::default();
+        for index in again {
+            let frame = index.get(&recipes).frame();
+            let h = parse(&frame).unwrap();
+            prop_assert_eq!(hasher.hash(&h, &frame), flow_hash(&h, &frame));
+        }
+    }
+
+    #[test]
     fn only_the_key_counts(recipe in recipes(40), other_seed: u8, seq: u32, flags: u8) {
         let same_flow = Recipe { seed: other_seed, seq, flags, ..recipe.clone() };
         prop_assert_eq!(hash(&recipe.frame()), hash(&same_flow.frame()));
