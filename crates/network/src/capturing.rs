@@ -81,9 +81,9 @@ impl FramePipeline {
     #[cold]
     pub(crate) fn drop_sent(&mut self, src: usize, frames: Range<usize>, reason: DropReason) {
         self.drop_at(src, reason, frames.len());
-        for frame in self.burst.frames_mut().get_mut(frames).unwrap_or_default() {
+        for i in frames {
             // Of a flood, only one copy is dropped; the frame that a mirror's was made of is not.
-            if frame.sharing.waits() {
+            if let Some(frame) = self.burst.frame_mut(i).filter(|frame| frame.sharing.waits()) {
                 frame.action = Action::Drop(reason);
             }
         }
@@ -173,7 +173,7 @@ impl Slot {
 
 /// Frame `i` of `burst`, as its sender left it.
 fn passing(burst: &Burst, i: usize, direction: Direction, at: Instant) -> Passing<'_> {
-    let frame = &burst.frames()[i];
+    let frame = burst.frame(i);
     let (head, body) = burst.readable(i);
     let note = Note {
         time: 0,

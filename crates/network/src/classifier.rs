@@ -11,6 +11,16 @@ use crate::action::Action;
 use crate::burst::{Burst, Frame};
 use crate::flowcache::{FlowCache, FlowKey};
 
+/// What was found out about the frames of a burst.
+pub struct Classified {
+    /// How many the flow cache knew.
+    pub hits: u64,
+    /// For how many the switch was asked.
+    pub misses: u64,
+    /// How many, from the first on, have the same action.
+    pub alike: usize,
+}
+
 /// One worker's flow cache, over the switch that all workers share.
 pub struct Classifier {
     cache: FlowCache,
@@ -29,21 +39,25 @@ impl Classifier {
         Classifier { cache: FlowCache::new(generations), switch, has_neighbours }
     }
 
-    /// Decides what happens to each frame from `port` for which that is not decided yet. Returns
-    /// how many the cache knew, and for how many the switch was asked.
+    /// Decides what happens to each frame from `port` for which that is not decided yet.
     #[inline]
-    pub fn classify(&mut self, port: PortId, frames: &mut [Frame], now: u32) -> (u64, u64) {
-        let (mut hits, mut misses) = (0, 0);
+    pub fn classify(&mut self, port: PortId, frames: &mut [Frame], now: u32) -> Classified {
+        let (mut hits, mut misses, mut alike) = (0, 0, frames.len());
         // Most frames go where the one before them went.
         let (mut last_key, mut last) = (FlowKey::NONE, Action::Unclassified);
-        for frame in frames {
-            if !matches!(frame.action, Action::Unclassified) {
+        for (i, frame) in frames.iter_mut().enumerate() {
+            let key = FlowKey::new(port, &frame.headers);
+            if matches!(frame.action, Action::Unclassified) && key == last_key {
+                match last {
+                    Action::Output(target) => frame.classify(Action::Output(target)),
+                    _ => frame.classify(last.clone()),
+                }
+                hits += 1;
                 continue;
             }
-            let key = FlowKey::new(port, &frame.headers);
-            if key == last_key {
-                frame.classify(last.clone());
-                hits += 1;
+            // The first one is like itself.
+            alike = if i == 0 { alike } else { alike.min(i) };
+            if !matches!(frame.action, Action::Unclassified) {
                 continue;
             }
             match self.cache.get(key, now) {
@@ -61,7 +75,7 @@ impl Classifier {
             }
             (last_key, last) = (key, frame.action.clone());
         }
-        (hits, misses)
+        Classified { hits, misses, alike }
     }
 
     /// Has requests for the addresses of stations on other hosts answered, or sent to those hosts

@@ -6,7 +6,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Instant;
 
 use frame::TagEdit;
 use ring::GrantCopyBatch;
@@ -129,7 +128,7 @@ impl FramePipeline {
     /// Where frame `i` goes on a route. Its flow is charged for it.
     #[inline]
     fn next_hop(&self, route: &Route, i: usize) -> NextHop {
-        let frame = &self.burst.frames()[i];
+        let frame = self.burst.frame(i);
         let (egress, charged) = route.egress(&self.burst, i);
         if let Some(charged) = charged {
             charged.set(charged.get() + cost(1, frame.len.into()));
@@ -189,7 +188,7 @@ impl FramePipeline {
         if self.routes.moving && self.meets_migration(i, &targets) {
             return Some(self.wait_for_migration(i));
         }
-        if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+        if let Some(frame) = self.burst.frame_mut(i) {
             frame.sharing = Sharing::Flood;
         }
         let mut reached: u64 = 0;
@@ -203,7 +202,7 @@ impl FramePipeline {
             }
         }
         if reached == 0 {
-            if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+            if let Some(frame) = self.burst.frame_mut(i) {
                 frame.action = Action::Drop(DropReason::NoReceiver);
             }
             self.drop_at(src, DropReason::NoReceiver, 1);
@@ -261,7 +260,7 @@ impl Slot {
                 return None;
             }
             if self.receiving.debt.is_due() {
-                run.i += self.pay_off(&run.burst.frames()[run.i..run.end], run.now);
+                run.i += self.pay_off(run.burst.frames().range(run.i..run.end), run.now);
                 continue;
             }
             let outcome = match self.passthrough(&run) {
@@ -270,7 +269,7 @@ impl Slot {
                     let (whole, may_pass) = (run.i..run.i + frames, self.may_pass());
                     let (done, put) =
                         self.on.pair.put_run(run.burst, whole, may_pass, grant_copies);
-                    self.count_run(&run.burst.frames()[run.i..run.i + done], run.now);
+                    self.count_run(&run, done);
                     run.i += done;
                     if put == Ok(Put::Done) {
                         continue;
@@ -291,8 +290,11 @@ impl Slot {
         if run.tag != TagEdit::Keep {
             return 0;
         }
+        if !run.burst.has_offloads() {
+            return run.end - run.i;
+        }
         let accepts = self.on.pair.accepts();
-        let frames = &run.burst.frames()[run.i..run.end];
+        let frames = run.burst.frames().range(run.i..run.end);
         frames.iter().take_while(|frame| accepts.takes(&frame.offload)).count()
     }
 
@@ -313,13 +315,13 @@ impl Slot {
         false
     }
 
-    /// The receiver took frames as they are.
+    /// The receiver took the first frames of a run, so many, as they are.
     #[inline]
-    fn count_run(&mut self, frames: &[Frame], now: Instant) {
-        if !frames.is_empty() {
-            let bytes: u64 = frames.iter().map(|frame| u64::from(frame.len)).sum();
-            self.receiving.passed.took(frames.len() as u32, bytes as u32);
-            self.count_received(frames.len() as u32, bytes as u32, now);
+    fn count_run(&mut self, run: &Run<'_>, frames: usize) {
+        if frames > 0 {
+            let bytes = run.burst.bytes_of(run.i..run.i + frames);
+            self.receiving.passed.took(frames as u32, bytes as u32);
+            self.count_received(frames as u32, bytes as u32, run.now);
         }
     }
 

@@ -28,17 +28,14 @@ impl FlowKey {
     /// The key of a frame that came in on `ingress`.
     #[inline]
     pub fn new(ingress: PortId, headers: &Headers) -> Self {
-        let mut bytes = [0; 16];
-        bytes[..6].copy_from_slice(&headers.dst.0);
-        bytes[6..12].copy_from_slice(&headers.src.0);
-        bytes[12..14].copy_from_slice(&headers.tag.unwrap_or(0).to_le_bytes());
-        let tags = match headers.tag {
-            None => 0,
-            Some(_) => 1 | u16::from(headers.has_inner_tag()) << 1,
+        let (low, addresses) = headers.addresses();
+        let (tag, tags) = match headers.tag {
+            None => (0, 0),
+            Some(tag) => (tag, 1 | u16::from(headers.has_inner_tag()) << 1),
         };
         let port = ingress.0 << 2 | tags;
-        bytes[14..].copy_from_slice(&port.to_le_bytes());
-        FlowKey(u128::from_le_bytes(bytes))
+        let high = u64::from(addresses) | u64::from(tag) << 32 | u64::from(port) << 48;
+        FlowKey(u128::from(low) | u128::from(high) << 64)
     }
 
     #[inline]

@@ -22,12 +22,16 @@
 //! A worker does best with queues of its own. Others are used where it has none; and by buckets
 //! that are busy when their queue leaves for another worker, until they have come to rest.
 
+mod bucket;
+
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::cost::CHARGE;
 use crate::egress::Egress;
 use crate::topology::QueueId;
+
+use bucket::Bucket;
 
 /// Buckets of a port.
 const BUCKETS: usize = 256;
@@ -65,17 +69,6 @@ pub struct RxQueue {
     pub egress: Egress,
 }
 
-/// One bucket.
-#[derive(Clone, Debug, Default)]
-struct Bucket {
-    /// Cost of the bucket's frames in this interval and in the one before.
-    cost: Cell<u64>,
-    before: u64,
-    /// How often it has changed queues, and until which interval it stays.
-    moves: u32,
-    stays_until: u32,
-}
-
 /// How far a bucket is that changes queues.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
@@ -86,16 +79,6 @@ enum Stage {
     /// All of that has arrived: since when the bucket is quiet, and where the old queue's ring
     /// stood then.
     Quiet(Instant, u32),
-}
-
-impl Bucket {
-    fn is_idle(&self) -> bool {
-        self.cost.get() == 0 && self.before == 0
-    }
-
-    fn may_move(&self, interval: u32) -> bool {
-        self.cost.get() > 0 && self.stays_until <= interval
-    }
 }
 
 /// Buckets that change queues.
@@ -132,7 +115,7 @@ pub struct IndirectionTable {
     /// So many of them, the first, are as good as can be.
     best: usize,
     table: Box<[u8; BUCKETS]>,
-    buckets: Box<[Bucket]>,
+    buckets: Box<[Bucket; BUCKETS]>,
     rebalance: Option<Rebalance>,
     interval: u32,
     /// Buckets that turn out to be idle are to be distributed evenly.
@@ -153,7 +136,7 @@ impl IndirectionTable {
         let uneven = old.is_some();
         let (buckets, interval) = match old {
             Some(old) => (old.buckets, old.interval),
-            None => (vec![Bucket::default(); BUCKETS].into(), 0),
+            None => (Bucket::all(Bucket::default()), 0),
         };
         IndirectionTable { queues, best, table, buckets, rebalance: None, interval, uneven }
     }
@@ -162,7 +145,7 @@ impl IndirectionTable {
     pub fn all_to(queue: RxQueue) -> Self {
         let table = IndirectionTable::new(vec![queue], 1, None);
         let busy = Bucket { before: 1, ..Bucket::default() };
-        IndirectionTable { buckets: vec![busy; BUCKETS].into(), ..table }
+        IndirectionTable { buckets: Bucket::all(busy), ..table }
     }
 
     /// The queue of a bucket that is busy.
@@ -183,10 +166,23 @@ impl IndirectionTable {
     /// Where a frame with this hash goes, and where the cost of such frames is counted.
     #[inline(always)]
     pub fn egress(&self, hash: u32) -> (&Egress, &Cell<u64>) {
+        let (queue, cost) = self.queue(hash);
+        (self.egress_to(queue), cost)
+    }
+
+    /// The number of the queue that a frame with this hash goes to, and where the cost of such
+    /// frames is counted.
+    #[inline(always)]
+    pub fn queue(&self, hash: u32) -> (u8, &Cell<u64>) {
         let at = (hash >> 24) as usize;
-        let queue = self.queues.get(usize::from(self.table[at]));
-        let egress = queue.map_or(&Egress::Rebalancing, |queue| &queue.egress);
-        (egress, &self.buckets[at].cost)
+        (self.table[at], &self.buckets[at].cost)
+    }
+
+    /// How frames get to the queue of this number.
+    #[inline(always)]
+    pub fn egress_to(&self, queue: u8) -> &Egress {
+        let queue = self.queues.get(usize::from(queue));
+        queue.map_or(&Egress::Rebalancing, |queue| &queue.egress)
     }
 
     /// A bucket that changes queues has a frame, at `now`. True: the frame need not wait any more, and
@@ -278,7 +274,7 @@ impl IndirectionTable {
         if std::mem::take(&mut self.uneven) {
             self.distribute_idle();
         }
-        for bucket in &mut self.buckets {
+        for bucket in &mut *self.buckets {
             bucket.before = bucket.cost.take();
         }
         begun
@@ -296,7 +292,7 @@ impl IndirectionTable {
     /// All buckets of queue `from` are to be dealt anew. Returns how many are busy.
     fn begin_to_deal(&mut self, from: u8) -> usize {
         let mut busy = 0;
-        for (queue, bucket) in self.table.iter_mut().zip(&self.buckets) {
+        for (queue, bucket) in self.table.iter_mut().zip(&*self.buckets) {
             if *queue == from {
                 *queue = REBALANCING;
                 busy += usize::from(bucket.cost.get() > 0);

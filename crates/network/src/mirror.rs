@@ -45,7 +45,7 @@ impl FramePipeline {
     }
 
     fn discard_mirrored(&mut self, src: usize, i: usize, reason: DropReason) -> Option<Blocked> {
-        if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+        if let Some(frame) = self.burst.frame_mut(i) {
             // As the taps of captures are to see it.
             frame.action = Action::Drop(reason);
         }
@@ -67,7 +67,7 @@ impl FramePipeline {
     }
 
     fn share(&mut self, i: usize, sharing: Sharing) {
-        if let Some(frame) = self.burst.frames_mut().get_mut(i) {
+        if let Some(frame) = self.burst.frame_mut(i) {
             frame.sharing = sharing;
         }
     }

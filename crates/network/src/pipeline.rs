@@ -25,7 +25,7 @@ use runtime::{PendingInterrupts, Served};
 use crate::action::Action;
 use crate::burst::Burst;
 use crate::capture::tap::Taps;
-use crate::classifier::Classifier;
+use crate::classifier::{Classified, Classifier};
 use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
 use crate::handoff::Handoff;
@@ -136,7 +136,9 @@ impl FramePipeline {
             self.filter_sent(src);
         }
         let frames = self.burst.frames_mut();
-        let (hits, misses) = self.classifier.classify(port, frames, self.clock.seconds);
+        let Classified { hits, misses, alike } =
+            self.classifier.classify(port, frames, self.clock.seconds);
+        self.burst.note_alike(alike);
         self.counters.cache_hits.add(hits);
         self.counters.cache_misses.add(misses);
         let asked = self.classifier.direct_requests(port, &mut self.burst);
@@ -155,7 +157,8 @@ impl FramePipeline {
         while i < self.burst.frames().len() {
             let (end, blocked) = match &self.burst.frames()[i].action {
                 Action::Output(target) => {
-                    let (target, end) = (*target, self.burst.run(i, *target));
+                    let target = *target;
+                    let end = self.burst.run(i, target);
                     if i == 0 && self.may_be_mixed(target, end) && self.partition(src) {
                         (self.burst.frames().len(), self.output_groups(src, last))
                     } else {

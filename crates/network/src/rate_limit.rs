@@ -62,10 +62,11 @@ impl FramePipeline {
     pub(crate) fn give_back_rate(&mut self, src: usize, finished: usize) {
         let taken = std::mem::take(&mut self.service.taken);
         let restrictions = self.slots.get(src).and_then(|slot| slot.restrictions.as_ref());
-        if let (Some(restrictions), Some(rest)) =
-            (restrictions, self.burst.frames().get(finished..taken))
+        let frames = self.burst.frames();
+        if let Some(restrictions) = restrictions
+            && (finished..=frames.len()).contains(&taken)
         {
-            restrictions.transmit.give_back(rest);
+            restrictions.transmit.give_back(frames.range(finished..taken));
         }
     }
 
@@ -141,10 +142,10 @@ impl Slot {
         // Without them, all of what is left is received.
         let restrictions = self.restrictions.take()?;
         let (limits, frames) = (&restrictions.receive, run.burst.frames());
-        let end = run.i + limits.take(run.now, &frames[run.i..run.end]);
+        let end = run.i + limits.take(run.now, frames.range(run.i..run.end));
         let full = self.receive(Run { end, ..run }, grant_copies);
         if let Some(full) = full {
-            limits.give_back(&frames[full..end]);
+            limits.give_back(frames.range(full..end));
         }
         if full.is_none() {
             // If one has to wait, those behind it are offered again.

@@ -128,11 +128,15 @@ impl ReceiveDebt {
     }
 
     /// Pays off by the time that has passed at `now`, and then by dropping frames. Returns how many.
-    pub fn pay_off(&mut self, frames: &[Frame], now: Instant) -> usize {
+    pub fn pay_off<'a>(
+        &mut self,
+        frames: impl IntoIterator<Item = &'a Frame>,
+        now: Instant,
+    ) -> usize {
         self.debt.pay_by_time(now);
-        let mut dropped = 0;
+        let (mut dropped, mut frames) = (0, frames.into_iter());
         while self.is_due()
-            && let Some(frame) = frames.get(dropped)
+            && let Some(frame) = frames.next()
         {
             self.debt.pay(cost(1, frame.len.into()));
             dropped += 1;

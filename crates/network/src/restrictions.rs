@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use switch::SourceGuard;
 use switch::filter::RuleSet;
 
-use crate::burst::Frame;
+use crate::burst::{Frame, Frames};
 use crate::port_filter::PortFilter;
 use crate::token_bucket::{Rate, TokenBucket, Unit};
 
@@ -138,7 +138,7 @@ impl Load {
 
     /// The load of several frames.
     #[inline]
-    pub fn sum(frames: &[Frame]) -> Load {
+    pub fn sum(frames: Frames<'_>) -> Load {
         frames.iter().fold(Load::default(), |sum, frame| sum.plus(Load::of(frame)))
     }
 
@@ -173,11 +173,12 @@ impl Limits {
 
     /// Takes room for as many of the frames, from the first on, as there is room for. Returns how
     /// many.
-    pub fn take(&self, now: Instant, frames: &[Frame]) -> usize {
+    pub fn take<'a>(&self, now: Instant, frames: impl Into<Frames<'a>>) -> usize {
+        let frames = frames.into();
         let mut fitting = frames.len();
         for (at, bucket) in self.0.iter().enumerate() {
-            let fits = take_prefix(bucket, now, &frames[..fitting]);
-            let rest = Load::sum(&frames[fits..fitting]);
+            let fits = take_prefix(bucket, now, frames.range(0..fitting));
+            let rest = Load::sum(frames.range(fits..fitting));
             self.0[..at].iter().for_each(|bucket| bucket.give_back(rest.in_units(bucket.unit())));
             fitting = fits;
         }
@@ -185,8 +186,8 @@ impl Limits {
     }
 
     /// Gives back what was taken for these frames.
-    pub fn give_back(&self, frames: &[Frame]) {
-        let load = Load::sum(frames);
+    pub fn give_back<'a>(&self, frames: impl Into<Frames<'a>>) {
+        let load = Load::sum(frames.into());
         self.0.iter().for_each(|bucket| bucket.give_back(load.in_units(bucket.unit())));
     }
 
@@ -199,14 +200,20 @@ impl Limits {
 
     /// Takes room for the frames, the first of which has a reservation that is ready. Returns for
     /// how many there is room.
-    pub fn take_reserved(&self, now: Instant, reserved: Reservation, frames: &[Frame]) -> usize {
+    pub fn take_reserved<'a>(
+        &self,
+        now: Instant,
+        reserved: Reservation,
+        frames: impl Into<Frames<'a>>,
+    ) -> usize {
+        let frames = frames.into();
         // A guest may have changed the frame: what it costs now is what counts.
         let fits = frames.first().is_some_and(|first| Load::of(first) == reserved.load);
         if !fits {
             self.cancel(&reserved);
             return self.take(now, frames);
         }
-        1 + self.take(now, &frames[1..])
+        1 + self.take(now, frames.range(1..frames.len()))
     }
 
     /// Gives back what was taken in advance.
@@ -218,11 +225,11 @@ impl Limits {
 /// How often a worker tries again when others have taken the room that it saw.
 const ATTEMPTS: usize = 4;
 
-fn take_prefix(bucket: &TokenBucket, now: Instant, frames: &[Frame]) -> usize {
+fn take_prefix(bucket: &TokenBucket, now: Instant, frames: Frames<'_>) -> usize {
     let (unit, burst) = (bucket.unit(), bucket.rate().burst);
     let mut fits = frames.len();
     for _ in 0..ATTEMPTS {
-        let load = Load::sum(&frames[..fits]).in_units(unit);
+        let load = Load::sum(frames.range(0..fits)).in_units(unit);
         // What is bigger than a burst goes alone.
         if (load <= burst || fits <= 1) && bucket.take(now, load) {
             return fits;
@@ -240,7 +247,7 @@ fn take_prefix(bucket: &TokenBucket, now: Instant, frames: &[Frame]) -> usize {
 
 /// The number of frames, from the first on, that fit into `room`.
 #[cold]
-fn prefix(frames: &[Frame], unit: Unit, room: u64) -> usize {
+fn prefix(frames: Frames<'_>, unit: Unit, room: u64) -> usize {
     let mut load = Load::default();
     let fits = |frame: &&Frame| {
         load = load.plus(Load::of(frame));

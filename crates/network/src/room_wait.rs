@@ -29,7 +29,8 @@ impl FramePipeline {
     ) -> Result<Instant, DropReason> {
         let now = self.clock.now;
         let port = self.slots.get(dst).ok_or(DropReason::PortDown)?.on.port;
-        let rest = &self.burst.frames()[at..];
+        let frames = self.burst.frames();
+        let rest = frames.range(at..frames.len());
         let same = rest.iter().all(|frame| frame.action.receiver() == Some(port));
         let sole = same
             && self.slots.get(src).is_some_and(|sender| sender.sending.destinations.is_sole(now));

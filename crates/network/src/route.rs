@@ -45,6 +45,13 @@ impl Route {
         self.selector.is_none() && self.mtu.is_none() && self.table.is_none()
     }
 
+    /// The table that alone says which queue a frame goes to, if that is so.
+    #[inline]
+    pub fn indirection(&self) -> Option<&IndirectionTable> {
+        let alone = self.selector.is_none() && self.mtu.is_none() && self.only.is_none();
+        self.table.as_ref().filter(|_| alone)
+    }
+
     /// Whether the port has a queue that receives.
     #[inline]
     pub fn is_reachable(&self) -> bool {
@@ -54,7 +61,7 @@ impl Route {
     /// The queue for frame `i` of a burst, and where what its flow costs is counted.
     #[inline(always)]
     pub fn egress(&self, burst: &Burst, i: usize) -> (&Egress, Option<&Cell<u64>>) {
-        let (headers, head) = (&burst.frames()[i].headers, burst.head(i).as_slice());
+        let (headers, head) = (&burst.frame(i).headers, burst.head(i).as_slice());
         self.choose(headers, head, || frame::flow_hash(headers, head))
     }
 

@@ -14,7 +14,7 @@ use runtime::{Blocked, QueueId, Status};
 use switch::PortId;
 
 use crate::backpressure::Backpressure;
-use crate::burst::Frame;
+use crate::burst::Frames;
 use crate::burst_limit::BurstLimit;
 use crate::capture::tap::Captures;
 use crate::count::{DropReason, QueueCounters};
@@ -230,8 +230,8 @@ impl Slot {
 
     /// Drops frames while the receiver is in debt. Returns how many.
     #[cold]
-    pub(crate) fn pay_off(&mut self, frames: &[Frame], now: Instant) -> usize {
-        let dropped = self.receiving.debt.pay_off(frames, now);
+    pub(crate) fn pay_off(&mut self, frames: Frames<'_>, now: Instant) -> usize {
+        let dropped = self.receiving.debt.pay_off(frames.iter(), now);
         self.on.counters.lose(DropReason::RxCostly, dropped as u64);
         dropped
     }

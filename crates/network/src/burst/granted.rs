@@ -56,6 +56,8 @@ impl Burst {
                     frame.headers = Headers::default();
                 }
                 frame.offload = check(i, head, &frame.headers, len)?;
+                self.facts.offloads |= !frame.offload.is_plain();
+                self.facts.bodies |= len > head.len() as u32;
                 frame.skip = head.len() as u32;
                 if len > 0 { Ok(()) } else { Err(DropReason::Runt) }
             });

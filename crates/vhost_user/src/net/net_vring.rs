@@ -7,6 +7,7 @@ use frame::VNET_LEN;
 use network::burst::{AHEAD, Burst};
 use network::packet::Packet;
 use network::port::Notified;
+use ring::gather::Body;
 use ring::{DeviceRing, GrantCopyBatch, Put, Violation};
 
 use crate::transport::device::VringControl;
@@ -55,19 +56,30 @@ impl<R: DeviceRing> NetVring<R> {
         if format.vnet_len != VNET_LEN || self.ring.is_logged() {
             return run.start;
         }
+        let has_bodies = burst.has_bodies();
         for i in run.clone() {
-            if let Some(len) = burst.prefetch(i + AHEAD) {
+            if has_bodies && let Some(len) = burst.prefetch(i + AHEAD) {
                 self.ring.prefetch(AHEAD, VNET_LEN + len);
             }
-            let packet = burst.packet(i);
-            let mut offload = *packet.offload;
-            offload.valid &= format.csum;
-            let net = frame::vnet::encode(&offload, packet.headers_len);
-            if !self.ring.put_alone(net, packet.head, packet.body) {
+            let done = match burst.plain(i) {
+                Some(head) => self.ring.put_alone([0; VNET_LEN], head, Body::empty()),
+                None => self.put_alone(format, burst, i),
+            };
+            if !done {
                 return i;
             }
         }
         run.end
+    }
+
+    /// Puts frame `i`, which has a body or something left to be done, if it goes into one buffer.
+    #[inline(never)]
+    fn put_alone(&mut self, format: RxFormat, burst: &Burst, i: usize) -> bool {
+        let packet = burst.packet(i);
+        let mut offload = *packet.offload;
+        offload.valid &= format.csum;
+        let net = frame::vnet::encode(&offload, packet.headers_len);
+        self.ring.put_alone(net, packet.head, packet.body)
     }
 
     /// Writes one frame into the driver's buffers.
