@@ -2,7 +2,7 @@
 
 use frame::{
     Gso, GsoKind, HEAD_LEN, Head, Headers, Mac, Offload, Owner, Segmenter, Sum, TagEdit, VNET_LEN,
-    answer, complete_csum, flow_hash, parse, requested, vnet,
+    answer, complete_csum, flow_hash, owned, parse, requested, vnet,
 };
 
 use crate::input::Input;
@@ -43,6 +43,8 @@ fn edit(input: &mut Input<'_>) -> TagEdit {
 fn check(headers: &Headers, head: &Head) {
     assert!(headers.l3_at <= headers.l4_at && headers.l4_at <= headers.end);
     assert!(usize::from(headers.end) <= head.len(), "{headers:?}");
+    let address = owned(head.as_slice(), headers);
+    assert!(address.is_none_or(|it| !it.is_unspecified() && !it.is_multicast()), "{address:?}");
 }
 
 /// An answer is the owner's, and asks for nothing itself.

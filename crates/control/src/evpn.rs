@@ -2,7 +2,8 @@
 //! tunnels.
 //!
 //! What other hosts announce becomes peers and stations of the overlay. Guests that are heard at
-//! ports of this host are announced. The thread sleeps until the kernel or the switch has news.
+//! ports of this host are announced, and so are their IP addresses, where that is wanted. The
+//! thread sleeps until the kernel or the switch has news.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -41,6 +42,10 @@ pub struct Status {
     pub peers: BTreeMap<(Vni, IpAddr), Peer>,
     /// How many IP addresses of stations on other hosts are known.
     pub neighbours: usize,
+    /// How many IP addresses of stations of this host are announced.
+    pub announced: usize,
+    /// How many IP addresses stations of this host were heard to have.
+    pub learned: usize,
     /// What is wrong.
     pub trouble: Option<String>,
     /// What was counted on ports of VTEPs that are gone.
@@ -78,6 +83,10 @@ impl Evpn {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ring = Arc::clone(&wake);
         let watcher = fabric.watch(Arc::new(move || signal(&ring)));
+        if spec.announce_addresses {
+            let networks = spec.networks.iter().map(|(_, vlan)| network(*vlan));
+            fabric.learn_addresses(watcher, networks.collect());
+        }
         let (stop, status) = (Arc::new(AtomicBool::new(false)), Arc::default());
         let engine = Engine {
             fabric: Arc::clone(fabric),
@@ -252,18 +261,20 @@ impl Engine {
         }
     }
 
-    /// Takes note of the addresses of a guest that are to be announced: those that nobody else can
-    /// have.
+    /// Takes note of the addresses of a guest that are to be announced: those that the
+    /// configuration gives it, and those that it says it has.
     fn see_addresses(&mut self, vni: Vni, station: Station, found: switch::Presence) {
-        let addresses = match found {
-            // They went with the guest.
-            switch::Presence::Away => return,
-            switch::Presence::Locked if self.announces_addresses => {
-                self.fabric.addresses_of(station)
-            }
-            _ => Vec::new(),
-        };
-        self.mirror.set_addresses(vni, station.mac, &addresses);
+        // They went with the guest.
+        if found == switch::Presence::Away {
+            return;
+        }
+        let (mut given, mut heard) = (Vec::new(), Vec::new());
+        if self.announces_addresses {
+            given = self.fabric.given_addresses(station);
+            heard = self.fabric.learned_addresses(station);
+        }
+        self.mirror.set_addresses(vni, station.mac, &given);
+        self.mirror.set_heard(vni, station.mac, &heard);
     }
 
     /// The networks that a network of the switch is; two cannot be the same.
@@ -293,6 +304,7 @@ impl Engine {
         let peers: BTreeMap<_, _> = self.mirror.peers().collect();
         let mut status = self.status.lock();
         status.neighbours = self.mirror.neighbours();
+        (status.announced, status.learned) = (self.mirror.announced(), self.mirror.heard());
         if status.peers != peers {
             let stale = |peers: &BTreeMap<_, Peer>| peers.values().filter(|it| it.stale).count();
             let (before, now) = (stale(&status.peers), stale(&peers));

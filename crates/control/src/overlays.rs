@@ -251,8 +251,8 @@ impl Overlay {
         };
         let Ok(Service { underlay, evpn, mtu, .. }) = &self.service else { return report };
         let status = evpn.as_ref().map(Evpn::status).unwrap_or_default();
-        let Status { peers: said, neighbours, .. } = status;
-        report.neighbours = neighbours;
+        let Status { peers: said, neighbours, announced, learned, .. } = status;
+        (report.neighbours, report.announced, report.learned) = (neighbours, announced, learned);
         if underlay.stopped().is_none() {
             report.state = PortState::Connected;
         }

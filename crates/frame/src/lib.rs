@@ -22,6 +22,7 @@ pub mod flow;
 pub mod head;
 pub mod mac;
 pub mod offload;
+mod owned;
 pub mod prefix;
 #[cfg(test)]
 mod sample;
@@ -38,6 +39,7 @@ pub use flow::{FlowHasher, flow_hash};
 pub use head::{HEAD_LEN, HEADROOM, Head};
 pub use mac::Mac;
 pub use offload::{Accepts, BadOffload, Gso, GsoKind, Offload, PartialCsum};
+pub use owned::owned;
 pub use prefix::{BadPrefix, Prefix};
 pub use segment::{Segment, Segmenter};
 pub use view::{Headers, L3, L4, parse, parse_into};

@@ -38,6 +38,11 @@ impl Action {
         }
     }
 
+    /// Whether the frame is not let in. One that only finds no receiver is.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Action::Drop(reason) if *reason != DropReason::NoReceiver)
+    }
+
     /// Whether the frame goes to several ports.
     pub(crate) fn is_flood(&self) -> bool {
         match self {

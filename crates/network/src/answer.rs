@@ -29,4 +29,12 @@ impl FramePipeline {
         }
         None
     }
+
+    /// The sender said of so many addresses that it has them, and was not believed.
+    #[cold]
+    pub(crate) fn count_refused_addresses(&self, src: usize, refused: u64) {
+        if let Some(slot) = self.slots.get(src) {
+            slot.on.counters.refused_addresses.add(refused);
+        }
+    }
 }

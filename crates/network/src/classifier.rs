@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use frame::{Headers, may_answer, requested};
+use frame::{Headers, may_answer, owned, requested};
 use parking_lot::Mutex;
 use switch::{PortId, Switch, Verdict};
 
@@ -27,16 +27,29 @@ pub struct Classifier {
     switch: Arc<Mutex<Switch>>,
     /// Whether the switch knows addresses of stations on other hosts.
     has_neighbours: Arc<AtomicBool>,
+    /// Whether somebody wants to know the addresses of stations of this host.
+    learns_addresses: Arc<AtomicBool>,
+}
+
+/// What came of the frames of a burst that resolve addresses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Resolved {
+    /// Frames for which the switch was asked.
+    pub asked: u64,
+    /// Frames that say of an address that their sender has it, and are not believed.
+    pub refused: u64,
 }
 
 impl Classifier {
     /// An empty cache over `switch`.
     pub fn new(switch: Arc<Mutex<Switch>>) -> Self {
-        let (generations, has_neighbours) = {
+        let (generations, has_neighbours, learns_addresses) = {
             let switch = switch.lock();
-            (Arc::clone(switch.generations()), switch.has_neighbours())
+            let generations = Arc::clone(switch.generations());
+            (generations, switch.has_neighbours(), switch.learns_addresses())
         };
-        Classifier { cache: FlowCache::new(generations), switch, has_neighbours }
+        let cache = FlowCache::new(generations);
+        Classifier { cache, switch, has_neighbours, learns_addresses }
     }
 
     /// Decides what happens to each frame from `port` for which that is not decided yet.
@@ -78,31 +91,55 @@ impl Classifier {
         Classified { hits, misses, alike }
     }
 
-    /// Has requests for the addresses of stations on other hosts answered, or sent to those hosts
-    /// alone. Returns for how many frames the switch was asked.
+    /// Looks at the frames of the burst that ask for the owner of an IP address, or say who that
+    /// is. Requests for the addresses of stations on other hosts are answered, or go to those hosts
+    /// alone, and addresses of stations of this host are learned.
     #[inline]
-    pub fn direct_requests(&self, port: PortId, burst: &mut Burst) -> u64 {
-        match self.has_neighbours.load(Ordering::Relaxed) {
-            true => (0..burst.frames().len()).map(|i| self.direct_request(port, burst, i)).sum(),
-            false => 0,
+    pub fn resolve(&self, port: PortId, burst: &mut Burst, now: u32) -> Resolved {
+        let mut resolved = Resolved::default();
+        let answers = self.has_neighbours.load(Ordering::Relaxed);
+        let learns = self.learns_addresses.load(Ordering::Relaxed);
+        if answers || learns {
+            for i in 0..burst.frames().len() {
+                if burst.frames()[i].headers.resolves_addresses() {
+                    self.resolve_frame(port, burst, i, now, &mut resolved);
+                }
+            }
         }
+        resolved
     }
 
-    fn direct_request(&self, port: PortId, burst: &mut Burst, i: usize) -> u64 {
-        let frame = &burst.frames()[i];
-        if !frame.headers.dst.is_multicast() || !frame.action.is_flood() {
-            return 0;
+    fn resolve_frame(
+        &self,
+        port: PortId,
+        burst: &mut Burst,
+        i: usize,
+        now: u32,
+        resolved: &mut Resolved,
+    ) {
+        let (frame, head) = (&burst.frames()[i], burst.head(i).as_slice());
+        let learns = self.learns_addresses.load(Ordering::Relaxed) && !frame.action.is_refusal();
+        let own = if learns { owned(head, &frame.headers) } else { None };
+        let asks = frame.headers.dst.is_multicast() && frame.action.is_flood();
+        let asked = if asks { requested(head, &frame.headers) } else { None };
+        if own.is_none() && asked.is_none() {
+            return;
         }
-        let head = burst.head(i).as_slice();
-        let Some(address) = requested(head, &frame.headers) else { return 0 };
-        let directed = self.switch.lock().direct(port, &frame.headers, address);
+        resolved.asked += 1;
+        let mut switch = self.switch.lock();
+        if let Some(address) = own
+            && !switch.hear_address(now, port, &frame.headers, address)
+        {
+            resolved.refused += 1;
+        }
+        let directed = asked.and_then(|address| switch.direct(port, &frame.headers, address));
+        drop(switch);
         if let Some((owner, verdict)) = directed {
             // What mirrors copy is what the guests sent.
             let is_answered = verdict.mirrors.is_none() && may_answer(head, &frame.headers);
             let action = if is_answered { Action::Answer(owner) } else { Action::of(verdict) };
             burst.frames_mut()[i].action = action;
         }
-        1
     }
 
     #[cold]

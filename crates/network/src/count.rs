@@ -181,6 +181,10 @@ pub struct QueueCounters {
     /// Times that frames stayed in the Tx ring because their port, or its budget, had used up its
     /// rate of sending.
     pub tx_limited: Counter,
+    /// Times that an IP address was not learned from a frame that says its sender has it: the port
+    /// has as many as it may have, or the configuration gives the address to another one. A frame
+    /// that waits counts again.
+    pub refused_addresses: Counter,
     /// Wake-ups by the peer while the worker did not poll this queue.
     pub kicks: Counter,
     /// Time spent on the frames that the port received while a profile was taken.

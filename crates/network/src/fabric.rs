@@ -150,7 +150,10 @@ impl Fabric {
         let mut state = self.lock();
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
-        self.switch().add_port(id, spec.rule)?;
+        let mut switch = self.switch();
+        switch.add_port(id, spec.rule)?;
+        switch.give_addresses(id, spec.restrictions.given_addresses());
+        drop(switch);
         let PortSpec { name, mtu, on_error, coalescing, policy, restrictions, .. } = spec;
         let port = Port {
             name,
@@ -256,11 +259,26 @@ impl Fabric {
     pub fn set_restrictions(&self, port: PortId, restrictions: Restrictions) {
         let state = self.lock();
         let Some(entry) = state.ports.get(&port.0) else { return };
+        let guard = |cell: &RestrictionsCell| cell.get().and_then(|it| it.guard.clone());
+        let before = guard(&entry.restrictions);
         entry.restrictions.set(restrictions);
+        let is_same = guard(&entry.restrictions) == before;
         let version = self.publish(&state);
         drop(state);
         self.workers.await_version(version);
-        self.switch().readdressed(port);
+        if !is_same {
+            self.readdress(port);
+        }
+    }
+
+    /// The addresses that a port may claim have changed.
+    fn readdress(&self, port: PortId) {
+        let state = self.lock();
+        if let Some(entry) = state.ports.get(&port.0) {
+            let restrictions = entry.restrictions.get();
+            let given = restrictions.map(|it| it.given_addresses()).unwrap_or_default();
+            self.switch().give_addresses(port, given);
+        }
     }
 
     /// The filter of a port; `None`: it has none, or there is no such port.

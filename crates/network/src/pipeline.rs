@@ -141,8 +141,11 @@ impl FramePipeline {
         self.burst.note_alike(alike);
         self.counters.cache_hits.add(hits);
         self.counters.cache_misses.add(misses);
-        let asked = self.classifier.direct_requests(port, &mut self.burst);
-        self.service.cost += (misses + asked) * MISS;
+        let resolved = self.classifier.resolve(port, &mut self.burst, self.clock.seconds);
+        self.service.cost += (misses + resolved.asked) * MISS;
+        if resolved.refused > 0 {
+            self.count_refused_addresses(src, resolved.refused);
+        }
     }
 
     /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one

@@ -6,6 +6,7 @@
 //! one after each change. So nothing is looked up for a frame, nor for a burst.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,6 +39,11 @@ impl Restrictions {
             && self.filter.is_none()
             && self.transmit.is_empty()
             && self.receive.is_empty()
+    }
+
+    /// The single addresses that the port's frames may claim.
+    pub fn given_addresses(&self) -> Vec<IpAddr> {
+        self.guard.iter().flat_map(|guard| guard.addresses()).collect()
     }
 }
 

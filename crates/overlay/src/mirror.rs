@@ -21,6 +21,7 @@
 //! would be lost anyway.
 
 mod addresses;
+mod claims;
 mod network;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -174,6 +175,16 @@ impl Mirror {
         self.networks.values().map(|network| network.addresses().learned()).sum()
     }
 
+    /// How many IP addresses of stations of this host are announced.
+    pub fn announced(&self) -> usize {
+        self.networks.values().map(|network| network.addresses().announced()).sum()
+    }
+
+    /// How many IP addresses stations of this host were heard to have.
+    pub fn heard(&self) -> usize {
+        self.networks.values().map(|network| network.addresses().heard()).sum()
+    }
+
     /// The VTEPs that the overlay has.
     pub fn peers(&self) -> impl Iterator<Item = ((Vni, IpAddr), Peer)> {
         let networks = self.networks.iter();
@@ -219,11 +230,20 @@ impl Mirror {
         }
     }
 
-    /// A station that is at a port of this host has these IP addresses, and no others. They go with
-    /// the station.
+    /// The configuration gives a station that is at a port of this host these IP addresses, and no
+    /// others. They go with the station.
     pub fn set_addresses(&mut self, vni: Vni, mac: Mac, addresses: &[IpAddr]) {
         if let Some(network) = self.networks.get_mut(&vni) {
-            network.set_addresses(mac, addresses);
+            network.addresses_mut().set_given(mac, addresses);
+        }
+    }
+
+    /// A station that is at a port of this host says that it has these IP addresses, and no others.
+    /// They go with the station. One that the configuration gives to a station of this host is that
+    /// station's, whoever else claims it.
+    pub fn set_heard(&mut self, vni: Vni, mac: Mac, addresses: &[IpAddr]) {
+        if let Some(network) = self.networks.get_mut(&vni) {
+            network.addresses_mut().set_heard(mac, addresses);
         }
     }
 

@@ -29,8 +29,7 @@ fn overlay(overlay: &OverlayReport) -> String {
         ("sent", datagrams(overlay.datagrams_sent, overlay.send_calls)),
     ];
     if overlay.control == "evpn" {
-        let known = format!("{} of guests on other hosts", overlay.neighbours);
-        lines.insert(7, ("addresses", known));
+        lines.insert(7, ("addresses", addresses(overlay)));
     }
     if let Some(reason) = &overlay.reason {
         lines.insert(2, ("reason", reason.clone()));
@@ -42,6 +41,15 @@ fn overlay(overlay: &OverlayReport) -> String {
     let lost: Vec<String> = lost.map(|(reason, count)| format!("{count} {reason}")).collect();
     lines.push(("lost", if lost.is_empty() { "none".to_owned() } else { lost.join(", ") }));
     lines.into_iter().map(|(what, value)| format!("{what:<10} {value}\n")).collect()
+}
+
+fn addresses(overlay: &OverlayReport) -> String {
+    let OverlayReport { neighbours, announced, learned, .. } = overlay;
+    let known = format!("{neighbours} of guests on other hosts");
+    match (announced, learned) {
+        (0, 0) => known,
+        _ => format!("{known}, {announced} announced ({learned} learned)"),
+    }
 }
 
 fn datagrams(count: u64, calls: u64) -> String {
@@ -132,8 +140,11 @@ mod tests {
         );
         assert!(!text.contains("addresses"), "{text}");
         let evpn = OverlayReport { control: "evpn".into(), neighbours: 7, ..report() };
-        let text = overlays(&[evpn]);
+        let text = overlays(std::slice::from_ref(&evpn));
         assert!(text.contains("\naddresses  7 of guests on other hosts\n"), "{text}");
+        let learns = OverlayReport { announced: 3, learned: 2, ..evpn };
+        let text = overlays(&[learns]);
+        assert!(text.contains(" 7 of guests on other hosts, 3 announced (2 learned)\n"), "{text}");
         assert!(overlays(&[]).starts_with("no overlays"));
     }
 

@@ -13,8 +13,10 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 pub mod filter;
 mod generation;
+mod given;
 pub mod guard;
 mod mac;
 mod mirror;
@@ -29,6 +31,7 @@ mod tunnel;
 mod verdict;
 mod vlan;
 
+pub use address::{ADDRESS_AGE, MAX_ADDRESSES};
 pub use frame::TagEdit;
 pub use generation::{Generations, Stamp};
 pub use guard::SourceGuard;

@@ -3,11 +3,19 @@
 //! A watcher is told which stations came, moved or went, and asks where they are now. What it is
 //! told between two questions is bounded: beyond that it looks at all of them. A guest that makes up
 //! sources is bounded by the table of addresses, and wakes a watcher once for each of its questions.
+//!
+//! A watcher may want the IP addresses of stations, too. What was heard of a station's addresses is
+//! forgotten with all that changes about its place.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::address::{Addresses, Heard};
+use crate::port_id::PortId;
 use crate::station::Station;
+use crate::vlan::Network;
 
 /// Stations that a watcher is told of at most.
 pub(crate) const MOST: usize = 4096;
@@ -44,6 +52,8 @@ struct Watcher {
     wake: Wake,
     /// `None`: too many.
     changed: Option<HashSet<Station>>,
+    /// The networks whose stations' addresses are wanted.
+    networks: Vec<Network>,
 }
 
 #[derive(Default)]
@@ -53,11 +63,20 @@ pub(crate) struct Sightings {
     /// Stations of locked ports, which are not learned, and when each last sent something that was
     /// looked up. Empty while nobody watches.
     heard: HashMap<Station, u32>,
+    addresses: Addresses,
+    /// Whether any watcher wants addresses.
+    learns: Arc<AtomicBool>,
 }
 
 impl Sightings {
-    /// Something has changed about a station.
+    /// Something has changed about the place of a station, or about what its port may claim.
     pub fn note(&mut self, station: Station) {
+        self.addresses.forget(station);
+        self.tell(station);
+    }
+
+    /// Something has changed about a station.
+    fn tell(&mut self, station: Station) {
         for Watcher { wake, changed, .. } in &mut self.watchers {
             let Some(stations) = changed else { continue };
             // Whoever is awake already asks anyway.
@@ -103,8 +122,16 @@ impl Sightings {
         let id = WatcherId(self.next);
         self.next += 1;
         wake();
-        self.watchers.push(Watcher { id, wake, changed: None });
+        self.watchers.push(Watcher { id, wake, changed: None, networks: Vec::new() });
         id
+    }
+
+    /// From now on, a watcher wants the addresses of stations in these networks.
+    pub fn want_addresses(&mut self, id: WatcherId, networks: Vec<Network>) {
+        if let Some(watcher) = self.watchers.iter_mut().find(|watcher| watcher.id == id) {
+            watcher.networks = networks;
+        }
+        self.see_wants();
     }
 
     /// Forgets a watcher.
@@ -113,6 +140,69 @@ impl Sightings {
         if self.watchers.is_empty() {
             self.heard.clear();
         }
+        self.see_wants();
+    }
+
+    fn see_wants(&mut self) {
+        let wanted = self.watchers.iter().any(|watcher| !watcher.networks.is_empty());
+        if !wanted {
+            self.addresses = Addresses::default();
+        }
+        self.learns.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Whether any watcher wants addresses.
+    pub fn learns(&self) -> &Arc<AtomicBool> {
+        &self.learns
+    }
+
+    /// Whether a watcher wants the addresses of stations in a network.
+    pub fn wants(&self, network: Network) -> bool {
+        self.watchers.iter().any(|watcher| watcher.networks.contains(&network))
+    }
+
+    /// A station at a port of this host was heard to have an address. False: it is not learned.
+    pub fn hear_address(
+        &mut self,
+        now: u32,
+        station: Station,
+        port: PortId,
+        address: IpAddr,
+    ) -> bool {
+        let heard = self.addresses.hear(now, station, port, address);
+        if heard == Heard::New {
+            self.tell(station);
+        }
+        heard != Heard::Refused
+    }
+
+    /// A station of another host was heard to have an address.
+    pub fn dispute(&mut self, now: u32, claimant: Station, address: IpAddr) {
+        let stations = self.addresses.dispute(now, claimant, address);
+        stations.into_iter().for_each(|station| self.tell(station));
+    }
+
+    /// Forgets the addresses that were heard at a port.
+    pub fn forget_addresses_at(&mut self, port: PortId) {
+        let stations = self.addresses.forget_port(port);
+        stations.into_iter().for_each(|station| self.tell(station));
+    }
+
+    /// Forgets who was heard to have an address.
+    pub fn forget_address(&mut self, network: Network, address: IpAddr) {
+        let stations = self.addresses.forget_address(network, address);
+        stations.into_iter().for_each(|station| self.tell(station));
+    }
+
+    /// Forgets the addresses that were not heard for too long.
+    pub fn age_addresses(&mut self, now: u32) {
+        let stations = self.addresses.age(now);
+        stations.into_iter().for_each(|station| self.tell(station));
+    }
+
+    /// The addresses that a station was heard to have.
+    pub fn addresses_of(&self, station: Station) -> impl Iterator<Item = IpAddr> {
+        self.addresses.of(station)
     }
 
     /// Takes the stations that are new to a watcher; `None`: all of them.

@@ -1,5 +1,6 @@
 //! The switch: makes one verdict per flow.
 
+mod addresses;
 mod requests;
 mod tunnels;
 mod watch;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use frame::{Headers, Mac};
 
 use crate::generation::Generations;
+use crate::given::Given;
 use crate::mac::{Limits, MacTable};
 use crate::mirror::{FloodList, Mirrors};
 use crate::neighbour::Neighbours;
@@ -53,6 +55,8 @@ pub struct Switch {
     mirrors: Mirrors,
     /// IP addresses of stations on other hosts.
     neighbours: Neighbours,
+    /// IP addresses that the configuration gives to ports.
+    given: Given,
     generations: Arc<Generations>,
 }
 
@@ -68,6 +72,7 @@ impl Switch {
             floods: HashMap::new(),
             mirrors: Mirrors::default(),
             neighbours: Neighbours::default(),
+            given: Given::default(),
             generations,
         }
     }
@@ -112,6 +117,7 @@ impl Switch {
     /// port.
     pub fn remove_port(&mut self, port: PortId) -> bool {
         self.mirrors.forget(port);
+        self.given.take(port);
         self.uninstall(port)
     }
 
@@ -167,6 +173,7 @@ impl Switch {
     /// the former. To be called every second or so.
     pub fn age(&mut self, now: u32) -> usize {
         self.expire_left(now);
+        self.table.sightings.age_addresses(now);
         self.table.age(now)
     }
 

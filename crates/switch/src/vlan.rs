@@ -70,6 +70,14 @@ pub(crate) enum Form {
     Nested,
 }
 
+impl Form {
+    /// Whether a frame with so many tags has no other than the one that names its network. Another
+    /// one is payload, and so is what is behind it: that belongs to another network.
+    pub(crate) fn is_whole(self, tags: u8) -> bool {
+        tags == u8::from(matches!(self, Form::Tagged | Form::Priority(_)))
+    }
+}
+
 impl Vlan {
     /// The same rule with its list sorted and without repetitions, or the first VLAN id that is not
     /// 1-4094.

@@ -31,6 +31,12 @@ pub struct OverlayReport {
     pub macs: usize,
     /// IP addresses of stations on other hosts that the control plane has announced.
     pub neighbours: usize,
+    /// IP addresses of stations of this host that are announced.
+    #[serde(default)]
+    pub announced: usize,
+    /// IP addresses that stations of this host were heard to have.
+    #[serde(default)]
+    pub learned: usize,
     /// The other hosts in each network.
     pub peers: Vec<OverlayPeer>,
     /// Datagrams that came: those that became frames, and those that were refused.

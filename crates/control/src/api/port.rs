@@ -268,6 +268,9 @@ counts! {
     fault_waits,
     /// Interrupts that took long to send, because many watch the guest's descriptor.
     slow_interrupts,
+    /// Times that an IP address which the guest says it has was not learned: there were too many,
+    /// or the configuration gives the address to another port.
+    refused_addresses,
     /// Wake-ups by the guest.
     kicks,
 }

@@ -223,6 +223,11 @@ pub const QUEUE: &[Family<Counts>] = &[
     counter("ringmain_port_slow_interrupts_total", "Interrupts that took long to send.", |it| {
         number(it.slow_interrupts)
     }),
+    counter(
+        "ringmain_port_refused_addresses_total",
+        "Times that an IP address which the guest says it has was not learned.",
+        |it| number(it.refused_addresses),
+    ),
     counter("ringmain_port_kicks_total", "Wake-ups by the guest.", |it| number(it.kicks)),
 ];
 
@@ -249,6 +254,16 @@ pub const OVERLAY: &[Family<OverlayReport>] = &[
         "ringmain_overlay_neighbours",
         "IP addresses of guests on other hosts that EVPN has announced.",
         |it| number(it.neighbours as u64),
+    ),
+    gauge(
+        "ringmain_overlay_announced_addresses",
+        "IP addresses of guests of this host that are announced.",
+        |it| number(it.announced as u64),
+    ),
+    gauge(
+        "ringmain_overlay_learned_addresses",
+        "IP addresses that guests of this host were heard to have.",
+        |it| number(it.learned as u64),
     ),
     gauge("ringmain_overlay_peers", "Other hosts, once for each network.", |it| {
         number(it.peers.len() as u64)

@@ -34,13 +34,24 @@ impl Fabric {
         self.switch().forget_neighbours(network);
     }
 
-    /// The single IP addresses that the port of a locked station may claim.
-    pub fn addresses_of(&self, station: Station) -> Vec<IpAddr> {
+    /// The single IP addresses that the port of a locked station may claim. None: the station is
+    /// not locked.
+    pub fn given_addresses(&self, station: Station) -> Vec<IpAddr> {
         let Some(port) = self.switch().owner(station) else { return Vec::new() };
         let restrictions =
             self.lock().ports.get(&port.0).and_then(|entry| entry.restrictions.get());
-        let guard = restrictions.and_then(|restrictions| restrictions.guard.clone());
-        guard.map(|guard| guard.addresses().collect()).unwrap_or_default()
+        restrictions.map(|restrictions| restrictions.given_addresses()).unwrap_or_default()
+    }
+
+    /// The IP addresses that a station at a port of this host was heard to have.
+    pub fn learned_addresses(&self, station: Station) -> Vec<IpAddr> {
+        self.switch().addresses_of(station)
+    }
+
+    /// From now on, a watcher is told of stations in these networks that are heard to have an IP
+    /// address, or are not any more.
+    pub fn learn_addresses(&self, id: WatcherId, networks: Vec<Network>) {
+        self.switch().learn_addresses(id, networks);
     }
 
     /// Has `wake` called, on any thread, when stations come to ports of this host, or go.

@@ -1,5 +1,6 @@
 //! The datapath between ports for tests, whose frames are in memory of their own.
 
+mod addresses;
 mod answers;
 mod backpressure;
 mod capture;

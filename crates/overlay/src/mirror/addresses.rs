@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use frame::{Mac, Owner, Vni};
 
+use super::claims::Claims;
 use super::{AddressAnnouncement, Change, MAX_STATIONS, Row};
 
 /// The addresses. Each has one row in the kernel, the control plane's or this host's.
@@ -15,8 +16,12 @@ pub(super) struct Addresses {
     learned: HashMap<IpAddr, Owner>,
     /// The rows of this host.
     announced: HashMap<IpAddr, Mac>,
-    /// The stations of this host that may have an address. It is announced where only one may.
-    here: HashMap<IpAddr, BTreeSet<Mac>>,
+    /// The addresses of each station in those rows.
+    announced_of: HashMap<Mac, BTreeSet<IpAddr>>,
+    /// The addresses that the configuration gives to stations of this host.
+    given: Claims,
+    /// The addresses that stations of this host say they have.
+    heard: Claims,
     /// Addresses that another station has than the overlay was told, or none any more.
     changed: BTreeSet<IpAddr>,
     /// Addresses whose rows may have to be written.
@@ -46,10 +51,13 @@ impl Addresses {
     /// A station has an address, or nobody has.
     pub fn apply(&mut self, address: IpAddr, owner: Option<Owner>, learned: bool) {
         let before = self.learned.remove(&address);
-        self.announced.remove(&address);
+        self.forget_announced(address);
         match owner {
             Some(owner) if learned => _ = self.learned.insert(address, owner),
-            Some(owner) => _ = self.announced.insert(address, owner.mac),
+            Some(Owner { mac, .. }) => {
+                self.announced.insert(address, mac);
+                self.announced_of.entry(mac).or_default().insert(address);
+            }
             None => {}
         }
         if before != self.learned.get(&address).copied() {
@@ -63,26 +71,47 @@ impl Addresses {
         self.learned.len()
     }
 
-    /// A station of this host has these addresses, and no others.
-    pub fn set_here(&mut self, mac: Mac, addresses: &[IpAddr]) {
-        for (address, stations) in &mut self.here {
-            if !addresses.contains(address) && stations.remove(&mac) {
-                self.unwritten.insert(*address);
+    /// How many addresses of stations of this host are announced.
+    pub fn announced(&self) -> usize {
+        self.announced.len()
+    }
+
+    /// How many addresses stations of this host say they have.
+    pub fn heard(&self) -> usize {
+        self.heard.len()
+    }
+
+    /// The configuration gives a station of this host these addresses, and no others.
+    pub fn set_given(&mut self, mac: Mac, addresses: &[IpAddr]) {
+        self.unwritten.extend(self.given.set(mac, addresses));
+        self.compare_rows_of(mac);
+    }
+
+    /// A station of this host says that it has these addresses, and no others.
+    pub fn set_heard(&mut self, mac: Mac, addresses: &[IpAddr]) {
+        self.unwritten.extend(self.heard.set(mac, addresses));
+        self.compare_rows_of(mac);
+    }
+
+    /// An earlier process may have written rows for the station.
+    fn compare_rows_of(&mut self, mac: Mac) {
+        self.unwritten.extend(self.announced_of.get(&mac).into_iter().flatten());
+    }
+
+    fn forget_announced(&mut self, address: IpAddr) {
+        let Some(mac) = self.announced.remove(&address) else { return };
+        if let Some(addresses) = self.announced_of.get_mut(&mac) {
+            addresses.remove(&address);
+            if addresses.is_empty() {
+                self.announced_of.remove(&mac);
             }
         }
-        self.here.retain(|_, stations| !stations.is_empty());
-        for address in addresses {
-            self.here.entry(*address).or_default().insert(mac);
-        }
-        self.unwritten.extend(addresses);
-        // Rows that an earlier process wrote for the station.
-        let rows = self.announced.iter().filter(|(_, owner)| **owner == mac);
-        self.unwritten.extend(rows.map(|(address, _)| *address));
     }
 
     /// All rows are compared with what is to be announced.
     pub fn compare(&mut self) {
-        self.unwritten.extend(self.here.keys().chain(self.announced.keys()));
+        let claimed = self.given.addresses().chain(self.heard.addresses());
+        self.unwritten.extend(claimed.chain(self.announced.keys().copied()));
     }
 
     /// What changes for the overlay.
@@ -93,9 +122,11 @@ impl Addresses {
         })
     }
 
-    /// The station of this host that has an address for certain.
+    /// The station of this host that has an address for certain: the only one that is given it, or,
+    /// where none is, the only one that says so.
     fn only_station(&self, address: IpAddr) -> Option<Mac> {
-        let stations = self.here.get(&address).filter(|stations| stations.len() == 1)?;
+        let stations = self.given.stations(address).or_else(|| self.heard.stations(address));
+        let stations = stations.filter(|stations| stations.len() == 1)?;
         stations.first().copied()
     }
 

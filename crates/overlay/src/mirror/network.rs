@@ -172,6 +172,11 @@ impl Network {
         &self.addresses
     }
 
+    /// The IP addresses of stations.
+    pub fn addresses_mut(&mut self) -> &mut Addresses {
+        &mut self.addresses
+    }
+
     fn wait(&mut self, now: u64) {
         let first = self.waiting.map_or(now, |(first, _)| first);
         self.waiting = Some((first, now));
@@ -310,17 +315,13 @@ impl Network {
         match presence {
             Presence::Away => {
                 self.here.remove(&mac);
-                self.set_addresses(mac, &[]);
+                self.addresses.set_given(mac, &[]);
+                self.addresses.set_heard(mac, &[]);
             }
             _ => _ = self.here.insert(mac, presence),
         }
         // What is said again is announced again: another host may have taken it meanwhile.
         self.unannounced.insert(mac);
-    }
-
-    /// The addresses of a station of this host.
-    pub fn set_addresses(&mut self, mac: Mac, addresses: &[IpAddr]) {
-        self.addresses.set_here(mac, addresses);
     }
 
     /// All rows are known: what is missing is announced. What is announced already belongs to an

@@ -15,7 +15,7 @@ use super::Switch;
 use crate::port_id::PortId;
 use crate::station::Station;
 use crate::verdict::{Decision, Verdict};
-use crate::vlan::{Form, Network};
+use crate::vlan::Network;
 
 impl Switch {
     /// Says which station of a network has an IP address; `None`: nobody knows. The caller bounds
@@ -43,10 +43,7 @@ impl Switch {
         address: IpAddr,
     ) -> Option<(Owner, Verdict)> {
         let (network, form) = self.admit(ingress, headers).ok()?;
-        // A tag that does not name the network is payload, and so is a request behind it: what that
-        // asks for is an address in another network.
-        let own_tags = u8::from(matches!(form, Form::Tagged | Form::Priority(_)));
-        if headers.tags != own_tags {
+        if !form.is_whole(headers.tags) {
             return None;
         }
         let owner = self.neighbours.get(network, address)?;

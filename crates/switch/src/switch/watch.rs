@@ -1,7 +1,6 @@
 //! Watchers of the stations at ports of this host.
 
 use super::Switch;
-use crate::port_id::PortId;
 use crate::sightings::{Presence, Sighted, Wake, WatcherId};
 use crate::station::Station;
 
@@ -27,16 +26,8 @@ impl Switch {
         }
     }
 
-    /// The IP addresses that a port may claim have changed: watchers are told of the stations that
-    /// are locked to the port.
-    pub fn readdressed(&mut self, port: PortId) {
-        for station in self.locked_to(port) {
-            self.table.sightings.note(station);
-        }
-    }
-
     /// Whether a station has been heard at a port of this host, and is there still.
-    fn presence(&self, station: Station) -> Presence {
+    pub(super) fn presence(&self, station: Station) -> Presence {
         if self.owner(station).is_some() {
             return match self.table.sightings.has_heard(station) {
                 true => Presence::Locked,

@@ -105,6 +105,57 @@ fn an_address_that_two_guests_may_have_is_announced_once_one_is_left() {
 }
 
 #[test]
+fn addresses_that_guests_say_they_have_are_announced_and_go_with_them() {
+    let [first, second] = [vtep(101), vtep(102)];
+    let mut m = mirror();
+    m.set_here(vni(), mac(5), Presence::Moves);
+    m.set_heard(vni(), mac(5), &[first, second]);
+    let both = [first, second].map(|address| addressed(address, Some(mac(5))));
+    assert_eq!((m.address_announcements(), m.heard(), m.announced()), (both.to_vec(), 2, 0));
+    [first, second].into_iter().for_each(|address| m.apply(0, own(address, mac(5)), true));
+    m.set_heard(vni(), mac(5), &[second]);
+    assert_eq!(m.address_announcements(), [addressed(first, None)]);
+    m.apply(0, own(first, mac(5)), false);
+    assert_eq!((m.heard(), m.announced()), (1, 1));
+    m.set_here(vni(), mac(5), Presence::Away);
+    assert_eq!((m.address_announcements(), m.heard()), (vec![addressed(second, None)], 0));
+}
+
+#[test]
+fn an_address_that_two_guests_say_they_have_is_nobodys() {
+    let address = vtep(101);
+    let mut m = mirror();
+    for guest in [5, 6] {
+        m.set_here(vni(), mac(guest), Presence::Moves);
+        m.set_heard(vni(), mac(guest), &[address]);
+    }
+    assert_eq!((m.address_announcements(), m.heard()), (vec![], 1));
+    m.set_heard(vni(), mac(5), &[]);
+    assert_eq!(m.address_announcements(), [addressed(address, Some(mac(6)))]);
+}
+
+#[test]
+fn an_address_that_a_guest_is_given_is_never_taken_over_by_one_that_claims_it() {
+    let address = vtep(101);
+    let mut m = mirror();
+    m.set_here(vni(), mac(5), Presence::Sticky);
+    m.set_addresses(vni(), mac(5), &[address]);
+    m.address_announcements();
+    m.apply(0, own(address, mac(5)), true);
+    m.set_here(vni(), mac(6), Presence::Moves);
+    m.set_heard(vni(), mac(6), &[address]);
+    m.set_heard(vni(), mac(5), &[address]);
+    assert_eq!(m.address_announcements(), []);
+    // Nor is it by somebody who is announced on another host.
+    m.set_addresses(vni(), mac(5), &[]);
+    m.set_heard(vni(), mac(5), &[]);
+    assert_eq!(m.address_announcements(), [addressed(address, Some(mac(6)))]);
+    m.apply(0, learned(address, mac(1)), true);
+    m.set_heard(vni(), mac(6), &[address]);
+    assert_eq!(m.address_announcements(), []);
+}
+
+#[test]
 fn addresses_of_an_earlier_process_stay_as_long_as_their_guests() {
     let address = vtep(101);
     let mut m = mirror();

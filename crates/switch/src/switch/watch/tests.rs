@@ -5,6 +5,7 @@ use frame::{Headers, Mac};
 
 use super::*;
 use crate::mac::Limits;
+use crate::port_id::PortId;
 use crate::port_rule::PortRule;
 use crate::sightings::MOST;
 use crate::tunnel::{Hold, Tunnel};

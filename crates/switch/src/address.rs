@@ -1,0 +1,181 @@
+//! IP addresses that stations at ports of this host were heard to have: bounded, ageing.
+//!
+//! Invariants: at most [`MAX_ADDRESSES`] on one port; `held` and `holders` have exactly the entries
+//! of `stations`, and `disputes` those of them that are disputed. No operation on one station looks
+//! at all others.
+//!
+//! A guest that claims many addresses fills the share of its own port. An address that several
+//! stations claim is an entry for each: whoever asks sees that it is nobody's for certain. One that
+//! a station of another host claims, too, is *disputed*: it is told to nobody until the other one
+//! has been silent for [`DISPUTE`].
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use frame::Mac;
+
+use crate::port_id::PortId;
+use crate::station::Station;
+use crate::vlan::Network;
+
+/// Most addresses that are learned on one port.
+pub const MAX_ADDRESSES: usize = 128;
+/// How long an address stays that is not heard any more, in seconds. Stations that talk over one
+/// connection alone ask nobody for minutes.
+pub const ADDRESS_AGE: u32 = 1800;
+/// How long an address is disputed after another host's station has claimed it, in seconds.
+pub(crate) const DISPUTE: u32 = 60;
+
+/// What came of an address that a station was heard to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Heard {
+    /// It was not known.
+    New,
+    /// It was known.
+    Known,
+    /// The port has as many as it may have.
+    Refused,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    port: PortId,
+    /// When it was last heard, in seconds.
+    seen: u32,
+    /// Until when it is disputed.
+    disputed: Option<u32>,
+}
+
+/// A time in seconds, and the entry that it is about.
+type ByTime = BTreeSet<(u32, Station, IpAddr)>;
+
+#[derive(Default)]
+pub(crate) struct Addresses {
+    // The default hasher is keyed: a guest cannot build a table of collisions.
+    stations: HashMap<Station, BTreeMap<IpAddr, Entry>>,
+    holders: HashMap<(Network, IpAddr), BTreeSet<Mac>>,
+    /// The addresses of one port, the longest unheard first.
+    held: HashMap<PortId, ByTime>,
+    /// Those that are disputed, by when that ends.
+    disputes: ByTime,
+}
+
+impl Addresses {
+    /// A station at a port was heard to have an address.
+    pub fn hear(&mut self, now: u32, station: Station, port: PortId, address: IpAddr) -> Heard {
+        let known = self.get(station, address).filter(|entry| entry.port == port);
+        if known.is_none() && self.held.get(&port).map_or(0, BTreeSet::len) >= MAX_ADDRESSES {
+            return Heard::Refused;
+        }
+        if known.is_some_and(|entry| entry.seen == now) {
+            return Heard::Known;
+        }
+        let disputed = self.remove(station, address).and_then(|entry| entry.disputed);
+        self.insert(station, address, Entry { port, seen: now, disputed });
+        if known.is_some() { Heard::Known } else { Heard::New }
+    }
+
+    /// A station of another host has claimed an address. Returns the stations here that had it
+    /// undisputed.
+    pub fn dispute(&mut self, now: u32, claimant: Station, address: IpAddr) -> Vec<Station> {
+        let holders = self.holders.get(&(claimant.network, address));
+        let holders = holders.into_iter().flatten().filter(|mac| **mac != claimant.mac);
+        let holders: Vec<_> = holders.map(|mac| Station { mac: *mac, ..claimant }).collect();
+        let until = Some(now.saturating_add(DISPUTE));
+        holders.into_iter().filter(|station| self.set_disputed(*station, address, until)).collect()
+    }
+
+    /// The addresses of a station that are not disputed.
+    pub fn of(&self, station: Station) -> impl Iterator<Item = IpAddr> {
+        let entries = self.stations.get(&station).into_iter().flatten();
+        entries.filter(|(_, entry)| entry.disputed.is_none()).map(|(address, _)| *address)
+    }
+
+    /// Forgets all addresses of a station.
+    pub fn forget(&mut self, station: Station) {
+        while let Some(address) =
+            self.stations.get(&station).and_then(|entries| Some(*entries.first_key_value()?.0))
+        {
+            self.remove(station, address);
+        }
+    }
+
+    /// Forgets all addresses that were heard at a port. Returns the stations that had some.
+    pub fn forget_port(&mut self, port: PortId) -> BTreeSet<Station> {
+        let held = self.held.get(&port).into_iter().flatten();
+        let stations: BTreeSet<_> = held.map(|(_, station, _)| *station).collect();
+        stations.iter().for_each(|station| self.forget(*station));
+        stations
+    }
+
+    /// Forgets an address in a network. Returns the stations that had it.
+    pub fn forget_address(&mut self, network: Network, address: IpAddr) -> Vec<Station> {
+        let holders = self.holders.get(&(network, address)).into_iter().flatten();
+        let stations: Vec<_> = holders.map(|mac| Station { network, mac: *mac }).collect();
+        stations.iter().for_each(|station| _ = self.remove(*station, address));
+        stations
+    }
+
+    /// Forgets the addresses that were not heard for too long, and disputes that are over. Returns
+    /// the stations about which something changes.
+    pub fn age(&mut self, now: u32) -> BTreeSet<Station> {
+        let is_old = |seen: u32| now.saturating_sub(seen) > ADDRESS_AGE;
+        let old = self.held.values().flat_map(|held| held.iter().take_while(|it| is_old(it.0)));
+        let old: Vec<_> = old.map(|(_, station, address)| (*station, *address)).collect();
+        for (station, address) in &old {
+            self.remove(*station, *address);
+        }
+        let over = self.disputes.iter().take_while(|(until, ..)| *until <= now);
+        let over: Vec<_> = over.map(|(_, station, address)| (*station, *address)).collect();
+        for (station, address) in &over {
+            self.set_disputed(*station, *address, None);
+        }
+        old.into_iter().chain(over).map(|(station, _)| station).collect()
+    }
+
+    fn get(&self, station: Station, address: IpAddr) -> Option<Entry> {
+        self.stations.get(&station)?.get(&address).copied()
+    }
+
+    fn insert(&mut self, station: Station, address: IpAddr, entry: Entry) {
+        self.stations.entry(station).or_default().insert(address, entry);
+        self.holders.entry((station.network, address)).or_default().insert(station.mac);
+        self.held.entry(entry.port).or_default().insert((entry.seen, station, address));
+        self.disputes.extend(entry.disputed.map(|until| (until, station, address)));
+    }
+
+    fn remove(&mut self, station: Station, address: IpAddr) -> Option<Entry> {
+        let entries = self.stations.get_mut(&station)?;
+        let entry = entries.remove(&address)?;
+        if entries.is_empty() {
+            self.stations.remove(&station);
+        }
+        let place = (station.network, address);
+        if let Some(holders) = self.holders.get_mut(&place) {
+            holders.remove(&station.mac);
+            if holders.is_empty() {
+                self.holders.remove(&place);
+            }
+        }
+        if let Some(held) = self.held.get_mut(&entry.port) {
+            held.remove(&(entry.seen, station, address));
+            if held.is_empty() {
+                self.held.remove(&entry.port);
+            }
+        }
+        if let Some(until) = entry.disputed {
+            self.disputes.remove(&(until, station, address));
+        }
+        Some(entry)
+    }
+
+    /// Returns whether the address becomes disputed, or is so no more.
+    fn set_disputed(&mut self, station: Station, address: IpAddr, until: Option<u32>) -> bool {
+        let Some(before) = self.remove(station, address) else { return false };
+        self.insert(station, address, Entry { disputed: until, ..before });
+        before.disputed.is_some() != until.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;
