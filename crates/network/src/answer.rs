@@ -26,6 +26,8 @@ impl FramePipeline {
             self.drop_at(src, DropReason::NoReceiver, 1);
         } else if self.output(src, i..i + 1, target).is_some() {
             self.drop_at(src, DropReason::HandoffFull, 1);
+        } else if let Some(slot) = self.slots.get(src) {
+            slot.on.counters.answered_requests.add(1);
         }
         None
     }

@@ -181,6 +181,9 @@ pub struct QueueCounters {
     /// Times that frames stayed in the Tx ring because their port, or its budget, had used up its
     /// rate of sending.
     pub tx_limited: Counter,
+    /// Requests for IP addresses of stations on other hosts that were answered in their name. The
+    /// answer counts as a frame of its own: it is on the Rx ring, or dropped under its reason.
+    pub answered_requests: Counter,
     /// Times that an IP address was not learned from a frame that says its sender has it: the port
     /// has as many as it may have, or the configuration gives the address to another one. A frame
     /// that waits counts again.

@@ -91,6 +91,7 @@ pub fn port(port: &PortReport) -> String {
         let (refused, seconds) = (store.refused, store.throttled_us as f64 / 1e6);
         lines.push(("store", format!("{refused} requests refused, {seconds:.1} s left waiting")));
     }
+    lines.extend(requests(port));
     let mut text: String =
         lines.into_iter().map(|(what, value)| format!("{what:<12} {value}\n")).collect();
     text.push_str(&options(port));
@@ -99,6 +100,19 @@ pub fn port(port: &PortReport) -> String {
         text.push_str(&queues(std::slice::from_ref(port)));
     }
     text + &drops(std::slice::from_ref(port))
+}
+
+/// What came of the port's ARP and neighbour discovery, if anything did.
+fn requests(port: &PortReport) -> Vec<(&'static str, String)> {
+    let (answered, refused) = (port.total.answered_requests, port.total.refused_addresses);
+    let mut lines = Vec::new();
+    if answered > 0 {
+        lines.push(("answered", format!("{answered} requests for guests on other hosts")));
+    }
+    if refused > 0 {
+        lines.push(("not learned", format!("{refused} times an address that the guest showed")));
+    }
+    lines
 }
 
 /// A guest's pages that stay mapped, and how often that saved a grant operation.

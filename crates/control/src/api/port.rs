@@ -268,6 +268,8 @@ counts! {
     fault_waits,
     /// Interrupts that took long to send, because many watch the guest's descriptor.
     slow_interrupts,
+    /// Requests of the guest for IP addresses of guests on other hosts that were answered here.
+    answered_requests,
     /// Times that an IP address which the guest says it has was not learned: there were too many,
     /// or the configuration gives the address to another port.
     refused_addresses,

@@ -224,6 +224,11 @@ pub const QUEUE: &[Family<Counts>] = &[
         number(it.slow_interrupts)
     }),
     counter(
+        "ringmain_port_answered_requests_total",
+        "Requests for IP addresses of guests on other hosts that were answered here.",
+        |it| number(it.answered_requests),
+    ),
+    counter(
         "ringmain_port_refused_addresses_total",
         "Times that an IP address which the guest says it has was not learned.",
         |it| number(it.refused_addresses),

@@ -45,6 +45,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
         page_faults: queue.page_faults.get(),
         fault_waits: queue.fault_waits.get(),
         slow_interrupts: queue.slow_interrupts.get(),
+        answered_requests: queue.answered_requests.get(),
         refused_addresses: queue.refused_addresses.get(),
         kicks: queue.kicks.get(),
         drops,
@@ -73,6 +74,7 @@ pub fn continue_counts(queue: &QueueCounters, counts: &Counts) {
         (&queue.page_faults, counts.page_faults),
         (&queue.fault_waits, counts.fault_waits),
         (&queue.slow_interrupts, counts.slow_interrupts),
+        (&queue.answered_requests, counts.answered_requests),
         (&queue.refused_addresses, counts.refused_addresses),
         (&queue.kicks, counts.kicks),
     ] {

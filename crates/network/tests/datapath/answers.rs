@@ -57,6 +57,14 @@ impl Site {
         self.peers.each_ref().map(|peers| peers.iter().flat_map(Peer::received).collect())
     }
 
+    /// The requests of each port that were answered.
+    fn answered(&self) -> [u64; 3] {
+        self.ports.map(|port| {
+            let queues = self.fabric.counters(port);
+            queues.iter().map(|queue| queue.answered_requests.get()).sum()
+        })
+    }
+
     fn is_balanced(&self) -> bool {
         let sent: usize = self.peers.iter().flatten().map(Peer::completed).sum();
         let queues = || self.ports.iter().flat_map(|&port| self.fabric.counters(port));
@@ -77,6 +85,7 @@ fn whoever_asks_is_answered_and_nobody_else_hears_of_it() {
         let [own, others @ ..] = site.received();
         assert_eq!(own, vec![answer(); 100], "{workers} workers");
         assert_eq!(others, [NOTHING, NOTHING]);
+        assert_eq!(site.answered(), [100, 0, 0]);
     }
 }
 
@@ -90,6 +99,7 @@ fn answers_do_not_change_the_frames_around_them() {
     assert_eq!(other.expect(3), expected);
     let [own, _, tunnel] = site.received();
     assert_eq!((own, tunnel), (vec![answer()], expected));
+    assert_eq!(site.answered(), [1, 0, 0]);
 }
 
 #[test]
@@ -111,6 +121,7 @@ fn requests_of_a_mirrored_port_go_to_the_owners_host() {
     assert_eq!(site.peers[2][0].expect(1), [request(7)]);
     let [own, mirror, _] = site.received();
     assert_eq!((own, mirror), (NOTHING, vec![request(7)]));
+    assert_eq!(site.answered(), [0, 0, 0]);
 }
 
 #[test]
@@ -120,6 +131,7 @@ fn what_nobody_is_known_to_have_is_asked_for_everywhere() {
     site.peers[0][0].send([request(7)]);
     assert_eq!(site.peers[2][0].expect(1), [request(7)]);
     assert_eq!(site.received()[0], NOTHING);
+    assert_eq!(site.answered(), [0, 0, 0]);
 }
 
 #[test]

@@ -104,6 +104,16 @@ vm-a  rx_full           3
 }
 
 #[test]
+fn a_port_says_how_many_of_its_requests_were_answered() {
+    assert!(!port(&sample()).contains("answered"));
+    let mut asked = sample();
+    asked.total = Counts { answered_requests: 7, refused_addresses: 3, ..asked.total };
+    let text = port(&asked);
+    assert!(text.contains("\nanswered     7 requests for guests on other hosts\n"), "{text}");
+    assert!(text.contains("\nnot learned  3 times an address that the guest showed\n"), "{text}");
+}
+
+#[test]
 fn counters_are_shown_in_tables() {
     let stats = Stats {
         sandbox: Vec::new(),
