@@ -170,6 +170,7 @@ fn requests_for_announced_addresses_are_answered_and_go_nowhere() {
             listener.skip_to(nobody, &guest(KERNEL, v6));
         }
     }
+    assert!(site.port(0)["total"]["answered_requests"].as_u64() >= Some(2));
     // Addresses that are announced no more are asked for everywhere.
     for v6 in [false, true] {
         let row = format!("neigh del {} dev br100", guest(KERNEL, v6));
@@ -186,6 +187,70 @@ fn requests_for_announced_addresses_are_answered_and_go_nowhere() {
     site.until("it is withdrawn", |site| {
         site.overlay(0)["neighbours"] == 1 && site.owner(KERNEL, &guest(1, true)).is_null()
     });
+}
+
+/// Has a guest show many addresses by gratuitous ARP.
+fn show_many_addresses(site: &Site, host: usize, count: u8) {
+    let guest = &site.guests[host];
+    let add = |n| format!("address add 10.21.0.{n}/32 dev rm-vm\n");
+    guest.ip(&(1..=count).map(add).collect::<String>()).unwrap();
+    // With this, a device shows its addresses when it is given its MAC address.
+    let notify = |on| {
+        let write = format!("echo {on} >/proc/sys/net/ipv4/conf/rm-vm/arp_notify");
+        assert!(guest.command("sh").args(["-c", &write]).status().unwrap().success());
+    };
+    notify(1);
+    give_address(site, host, MACS[host]);
+    notify(0);
+}
+
+/// The first host's port is not locked: its guest's addresses are those that the guest shows.
+#[test]
+#[ignore = "needs root, FRR, ping and tcpdump"]
+fn addresses_that_guests_show_are_announced_and_go_with_them() {
+    let site = fabric_with("announce-addresses = true\n");
+    for v6 in [false, true] {
+        site.until("FRR of another host has the address", |site| {
+            site.ping(0, 1, v6, 56) && site.owner(KERNEL, &guest(0, v6))["mac"] == MACS[0]
+        });
+    }
+    site.until("we have them", |site| site.overlay(1)["neighbours"] == 2);
+    let shown = site.overlay(0);
+    assert_eq!((&shown["announced"], &shown["learned"]), (&2.into(), &2.into()), "{shown}");
+    // Whoever asks for them is answered where it asks.
+    let mut listener = Requests::start(&site, 0);
+    site.guests[1].ip("neigh flush dev rm-vm").unwrap();
+    for (v6, nobody) in [(false, "10.20.0.77"), (true, "fd20::77")] {
+        site.until("it is answered", |site| site.ping(1, 0, v6, 56));
+        let mut ping = site.guests[1].command("ping");
+        let asks = ping.args(["-n", "-c", "1", "-W", "1", nobody]).output().unwrap();
+        assert!(!asks.status.success());
+        listener.skip_to(nobody, &guest(0, v6));
+    }
+    // A guest that claims many has its share, and keeps what it had.
+    show_many_addresses(&site, 0, 200);
+    site.until("it has its share", |site| site.overlay(0)["announced"] == 128);
+    assert_eq!(site.overlay(0)["learned"], 128);
+    assert!(site.port(0)["total"]["refused_addresses"].as_u64() >= Some(74));
+    assert_eq!(site.owner(KERNEL, &guest(0, false))["mac"], MACS[0]);
+    // It moves to another host, which does not know its addresses.
+    give_address(&site, 0, "02:00:00:00:00:99");
+    give_address(&site, KERNEL, MACS[0]);
+    site.until("they are withdrawn", |site| {
+        site.ping(KERNEL, 1, false, 56);
+        [false, true].iter().all(|v6| site.owner(KERNEL, &guest(0, *v6))["mac"] != MACS[0])
+    });
+    // What the guest shows under its new MAC address goes with its port.
+    site.until("it shows one", |site| {
+        site.guests[0].ip("neigh flush dev rm-vm").unwrap();
+        site.ping(0, 1, false, 56);
+        site.owner(KERNEL, &guest(0, false))["mac"] == "02:00:00:00:00:99"
+    });
+    site.ask(0, &["port", "remove", "vm"]);
+    site.until("nothing is left", |site| {
+        site.overlay(0)["announced"] == 0 && site.owner(KERNEL, &guest(0, false)).is_null()
+    });
+    assert_eq!(site.overlay(0)["learned"], 0);
 }
 
 fn is_stale(site: &Site, host: usize, other: usize) -> bool {

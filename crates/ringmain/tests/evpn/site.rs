@@ -96,6 +96,11 @@ impl Site {
         self.json(host, &["overlay", "show", "--json"])["overlays"][0].clone()
     }
 
+    /// What one of our daemons says of the port of its guest.
+    pub fn port(&self, host: usize) -> Json {
+        self.json(host, &["port", "show", "vm", "--json"])
+    }
+
     /// What one of our daemons says of another host; null: it knows none there.
     pub fn peer(&self, host: usize, other: usize) -> Json {
         let answer = self.json(host, &["overlay", "peers", "--json"]);
