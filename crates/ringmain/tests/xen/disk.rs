@@ -12,9 +12,11 @@ use super::host::Scene;
 use super::traffic::{LIMIT, eventually};
 
 const DISKS: &str =
-    "[[disk]]\nname = \"vbds\"\nkind = \"xen\"\nimages = [\"/var/lib/xen/images\"]\n";
+    "[[disk]]\nname = \"vbds\"\nkind = \"xen\"\nimages = [\"/var/lib/xen/images\", \"/dev\"]\n";
 const IMAGE: &str = "/var/lib/xen/images/a.raw";
 const QCOW2: &str = "/var/lib/xen/images/b.qcow2";
+/// The file behind a block device.
+const DEVICE_FILE: &str = "/root/device";
 /// Its number in the store: that of a device file (202 << 8 | 16).
 const XVDB: u32 = 51728;
 /// Length of the image in MiB: sparse, so most of it takes no space.
@@ -59,16 +61,12 @@ fn qemu_img(arguments: &[&str], image: &Path) {
     assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
-/// A qcow2 image comes and goes. What the guest wrote is there when it comes again, and the image
-/// is as qemu-img expects it.
-fn keeps_files_on_qcow2(scene: &Scene, guest: &Domain) {
+/// A disk with 65,536 sectors of 512 bytes comes and goes. What the guest wrote is there when it
+/// comes again.
+fn keeps_files(scene: &Scene, guest: &Domain, target: &str, sector: &str) {
     let must = |command: &str| must(scene, guest, command);
-    let folder = tempfile::tempdir().unwrap();
-    let image = folder.path().join("disk.qcow2");
-    qemu_img(&["create", "-q", "-f", "qcow2", "-o", "size=32M"], &image);
-    scene.dom0.copy(&image, QCOW2).unwrap();
     let attach = format!(
-        "xl block-attach {} 'format=raw,vdev=xvdc,access=rw,script=block-ringmain,target=qcow2:{QCOW2}'",
+        "xl block-attach {} 'format=raw,vdev=xvdc,access=rw,script=block-ringmain,target={target}'",
         guest.id()
     );
     let detach = || {
@@ -78,8 +76,8 @@ fn keeps_files_on_qcow2(scene: &Scene, guest: &Domain) {
     };
     scene.dom0.must(&attach, LIMIT).unwrap();
     must("until [ -b /dev/xvdc ]; do usleep 50000; done");
-    // The file is shorter: as a raw image it would be a shorter disk.
     assert_eq!(must("cat /sys/block/xvdc/size").trim(), "65536");
+    assert_eq!(must("cat /sys/block/xvdc/queue/logical_block_size").trim(), sector);
     must("/bin/mke2fs -q -t ext4 /dev/xvdc && mount -t ext4 /dev/xvdc /mnt");
     must("cd /mnt && dd if=/dev/urandom of=h bs=64k count=64 && sha256sum h >/tmp/h");
     detach();
@@ -88,9 +86,30 @@ fn keeps_files_on_qcow2(scene: &Scene, guest: &Domain) {
     must("cd /mnt && sha256sum -c /tmp/h && rm h && sync");
     must("fstrim /mnt");
     detach();
+}
+
+/// On a qcow2 image, which is as qemu-img expects it afterwards.
+fn keeps_files_on_qcow2(scene: &Scene, guest: &Domain) {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.qcow2");
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", "size=32M"], &image);
+    scene.dom0.copy(&image, QCOW2).unwrap();
+    // The file is shorter: as a raw image it would be a shorter disk.
+    keeps_files(scene, guest, &format!("qcow2:{QCOW2}"), "512");
     scene.dom0.fetch(QCOW2, &image).unwrap();
     qemu_img(&["check", "-q", "-f", "qcow2"], &image);
     scene.dom0.must(&format!("rm {QCOW2}"), LIMIT).unwrap();
+}
+
+/// On a block device of dom0 with large sectors.
+fn keeps_files_on_a_block_device(scene: &Scene, guest: &Domain) {
+    let make = format!(
+        "modprobe loop && truncate -s 32M {DEVICE_FILE} && losetup -b 4096 --show -f {DEVICE_FILE}"
+    );
+    let device = scene.dom0.must(&make, LIMIT).unwrap();
+    keeps_files(scene, guest, device.trim(), "4096");
+    let remove = format!("losetup -d {} && rm {DEVICE_FILE}", device.trim());
+    scene.dom0.must(&remove, LIMIT).unwrap();
 }
 
 #[test]
@@ -157,6 +176,7 @@ fn a_stock_guest_keeps_its_files() {
     assert_eq!(must("cat /sys/block/xvdb/ro").trim(), "1");
     must("umount /mnt");
     keeps_files_on_qcow2(&scene, &guest);
+    keeps_files_on_a_block_device(&scene, &guest);
     guest.destroy().unwrap();
 
     // A disk whose image is missing does not come.
