@@ -7,6 +7,14 @@ export PATH="$PATH:${CARGO_HOME:-$HOME/.cargo}/bin:/usr/sbin:/sbin"
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
 
+# The mirror of Debian 12 that the machine uses.
+mirror() {
+  local found
+  found=$(apt-get indextargets --format '$(REPO_URI)' 'Identifier: Packages' \
+    'Codename: bookworm' 2>/dev/null | head -n 1)
+  echo "${found:-http://deb.debian.org/debian}"
+}
+
 # Runs a command that may take long: its name and a running clock on a terminal, its name and the
 # time it took elsewhere. What it prints is shown only when it fails.
 step() {
