@@ -3,8 +3,8 @@
 //!
 //! Commands run at the same time as others and answer when they are done, so every line carries the
 //! command's own number and the boot that it was meant for: output is never taken for another
-//! command's, and what a reset cuts off is an error. `agent.sh` is the other end and describes the
-//! lines.
+//! command's, and what a reset cuts off is an error. The program `agent/main.rs` of this package is
+//! the other end and describes the lines.
 
 mod message;
 
@@ -20,6 +20,10 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+/// The program at the guest's end.
+pub(crate) const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent"));
+/// The end of the first process of a guest, which starts the program.
+pub(super) const SCRIPT: &str = include_str!("agent.sh");
 /// How often a waiting call checks for an interrupt by the user.
 const SLICE: Duration = Duration::from_millis(100);
 /// How long a guest may take none of the bytes that are sent to it.

@@ -1,9 +1,11 @@
 //! The image that a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool,
 //! e2fsprogs and the kernel's modules.
 
+use super::agent::{PROGRAM, SCRIPT};
 use super::{GuestError, locked};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +13,6 @@ use std::sync::Mutex;
 
 /// The first process of a guest.
 const INIT: &str = include_str!("init.sh");
-/// The script that the guest's first process becomes.
-const AGENT: &str = include_str!("agent.sh");
 /// Host programs that a guest gets, with the libraries that they are linked to.
 const PROGRAMS: [&str; 4] = ["iperf", "ethtool", "mke2fs", "e2fsck"];
 /// Another one, for guests that measure disks.
@@ -188,7 +188,9 @@ impl Tree {
 
     /// A text that changes with any of the files in the initramfs.
     fn fingerprint(&self) -> Result<String, GuestError> {
-        let mut text = format!("{INIT}\n{AGENT}\n{:?}\n", self.order);
+        let mut agent = DefaultHasher::new();
+        PROGRAM.hash(&mut agent);
+        let mut text = format!("{INIT}\n{SCRIPT}\n{:x}\n{:?}\n", agent.finish(), self.order);
         for (name, path) in &self.files {
             let meta = std::fs::metadata(path)
                 .map_err(|source| GuestError::File { path: path.clone(), source })?;
@@ -209,7 +211,8 @@ impl Tree {
             archive.folder(folder);
         }
         archive.file("init", 0o755, INIT.as_bytes());
-        archive.file("agent", 0o755, AGENT.as_bytes());
+        archive.file("agent", 0o755, PROGRAM);
+        archive.file("agent.sh", 0o755, SCRIPT.as_bytes());
         archive.link("bin/sh", "busybox");
         let order: String = self.order.iter().map(|name| format!("{name}\n")).collect();
         archive.file("modules/order", 0o644, order.as_bytes());

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The first and only process of a lab guest: loads the drivers, then becomes the agent that the host drives it by.
+# The first and only process of a lab guest: loads the drivers, then starts the agent that the host drives it by.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root
 mount -t proc proc /proc
@@ -12,4 +12,5 @@ done </modules/order
 ip link set lo up
 
 until port=$(ls /dev/vport*p1 2>/dev/null); do usleep 100000; done
-. /agent
+agent=/agent
+. /agent.sh

@@ -1,12 +1,14 @@
 //! The host: QEMU's command line, its life, and dom0's shell.
 
 use super::testbed::Testbed;
-use crate::guest::agent::Agent;
+use crate::guest::agent::{self, Agent};
 use crate::guest::wait_limit::Clock;
 use crate::guest::{ChildProcess, GuestError, Job, Shell};
 use std::ffi::OsString;
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
@@ -76,7 +78,7 @@ impl Dom0 {
             .prefix("ringmain-xen-")
             .tempdir()
             .map_err(failed("cannot make a folder"))?;
-        std::fs::create_dir(dir.path().join("share")).map_err(failed("cannot make a folder"))?;
+        share_agent(&dir.path().join("share")).map_err(failed("cannot make a folder"))?;
 
         let failed = failed("cannot start QEMU");
         let (ours, agent_end) = UnixStream::pair().map_err(failed)?;
@@ -202,6 +204,14 @@ impl Shell for Dom0 {
     fn spawn(&self, command: &str) -> Result<Job, GuestError> {
         self.0.agent.start(command)
     }
+}
+
+/// Makes the folder that dom0 shares with this machine, with the agent's program in it.
+fn share_agent(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir(folder)?;
+    let program = folder.join("agent");
+    std::fs::write(&program, agent::PROGRAM)?;
+    std::fs::set_permissions(program, Permissions::from_mode(0o755))
 }
 
 /// Where dom0 finds the channel with this number.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The first and only process of a stock guest on Xen: loads the frontends, then becomes the agent that it is driven by, over
+# The first and only process of a stock guest on Xen: loads the frontends, then starts the agent that it is driven by, over
 # its console.
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root
@@ -23,4 +23,5 @@ ip link set lo up
 dmesg -n 1
 port=/dev/hvc0
 stty -F $port raw -echo
-. /agent
+agent=/agent
+. /agent.sh

@@ -1,5 +1,15 @@
 use super::message::{base64, unbase64};
 use super::*;
+use std::fs::Permissions;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+/// The program of guests: a module here, so that it is formatted and checked like the rest.
+#[path = "../../../agent/main.rs"]
+#[expect(dead_code, reason = "its parts are used by its main function")]
+mod program;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -22,14 +32,125 @@ fn base64_as_in_the_rfc() {
     assert_eq!(unbase64("Z!=="), None);
 }
 
+/// The program of guests, here.
+struct Guest {
+    agent: Arc<Agent>,
+    program: Child,
+    _folder: TempDir,
+}
+
+impl Guest {
+    fn start() -> Guest {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent");
+        std::fs::write(&path, PROGRAM).unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
+        let (agent, theirs) = pair();
+        let theirs = OwnedFd::from(theirs);
+        let mut command = Command::new(&path);
+        command
+            .arg("hello")
+            .stdin(Stdio::from(theirs.try_clone().unwrap()))
+            .stdout(Stdio::from(theirs));
+        let program = loop {
+            match command.spawn() {
+                // The child of another test has the file open for writing until it is another
+                // program.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                started => break started.unwrap(),
+            }
+        };
+        // The command holds the guest's end, too.
+        drop(command);
+        agent.wait_for_boot(1, LIMIT).unwrap();
+        Guest { agent, program, _folder: folder }
+    }
+
+    fn run(&self, command: &str) -> Output {
+        self.agent.start(command).unwrap().wait(LIMIT).unwrap()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.program.kill().and_then(|()| self.program.wait());
+    }
+}
+
 #[test]
-fn a_shell_reads_commands_as_they_were_written() {
+fn the_program_runs_commands_as_they_were_written() {
+    let guest = Guest::start();
+    let said = guest.run("x=b; printf %s 'a\\c'\t\"$x\"\n#100%% \u{e4}\nexit 3");
+    assert_eq!(said, Output { code: 3, text: "a\\cb".into() });
+    let text = "'\\0101' \u{e4}\n\"$x\"";
+    let said = guest.run(&format!("cat <<'END'\n{text}\nEND\necho error >&2"));
+    assert_eq!(said, Output { code: 0, text: format!("{text}\nerror\n") });
+    assert_eq!(guest.run("kill -TERM $$").code, 128 + 15);
+    assert_eq!(guest.run("missing-program 2>/dev/null").code, 127);
+    assert_eq!(guest.run("cat").text, "");
+}
+
+#[test]
+fn the_program_keeps_the_end_of_a_long_output() {
+    let text = Guest::start().run("head -c 1500000 /dev/zero | tr '\\0' a; printf end").text;
+    assert_eq!(text.len(), 1_000_000);
+    assert!(text.starts_with('a') && text.ends_with("aend"));
+}
+
+#[test]
+fn the_program_runs_commands_beside_each_other() {
+    let guest = Guest::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    let path = path.display();
+    guest.run(&format!("mkfifo {path}"));
+    let reader = guest.agent.start(&format!("cat {path}")).unwrap();
+    guest.run(&format!("echo word >{path}"));
+    assert_eq!(reader.wait(LIMIT).unwrap().text, "word\n");
+}
+
+#[test]
+fn a_stopped_command_is_gone_with_all_that_it_started() {
+    let guest = Guest::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("numbers");
+    let path = path.display();
+    let job = guest.agent.start(&format!("sleep 1000 & echo $$ $! >{path}; wait")).unwrap();
+    let numbers = guest.run(&format!("until [ -s {path} ]; do sleep 0.01; done; cat {path}")).text;
+    assert_eq!(job.stop(LIMIT).unwrap().code, 128 + 9);
+    for number in numbers.split_whitespace() {
+        // An orphan that is dead may wait for its new parent.
+        let state = format!("! grep -qs '^State:.*[RSD]' /proc/{number}/status");
+        assert_eq!(guest.run(&state).code, 0, "{number} is there");
+    }
+    // One that has ended already is no matter.
+    let job = guest.agent.start("true").unwrap();
+    guest.run("true");
+    assert!(job.stop(LIMIT).is_ok());
+}
+
+#[test]
+fn the_program_ignores_lines_of_another_boot_and_lines_that_are_none() {
+    let guest = Guest::start();
+    for line in ["other run 7 echo\n", "run\n", "\n", "other stop 7\n", "\u{e4} \u{0} 7 8 9\n"] {
+        guest.agent.send(line).unwrap();
+    }
+    assert_eq!(guest.run("echo here").text, "here\n");
+}
+
+#[test]
+fn both_ends_mean_the_same() {
     let command = "echo 'a\\b'\t\"$x\"\n#100%% \u{e4}\\c";
-    let printf = |shell: &str| {
-        let script = format!("printf %b '{}'", escaped(command));
-        std::process::Command::new(shell).args(["-c", &script]).output().unwrap().stdout
-    };
-    assert_eq!(String::from_utf8(printf("sh")).unwrap(), command);
+    assert_eq!(program::unescaped(&escaped(command)).as_deref(), Some(command));
+    for text in ["\\", "\\0", "\\012", "\\0999", "\\1", "\\0777", "\\0344"] {
+        assert_eq!(program::unescaped(text), None, "{text}");
+    }
+    for length in 0..10 {
+        let bytes: Vec<u8> = (250..=255).chain(0..length).collect();
+        assert_eq!(program::base64(&bytes), base64(&bytes));
+    }
 }
 
 #[test]
