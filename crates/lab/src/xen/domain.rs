@@ -70,11 +70,8 @@ impl DomainSpec {
     fn config(&self, fast: &str) -> String {
         let DomainSpec { name, kind, cpus, memory, ramdisk, .. } = self;
         let kind = match kind {
-            Kind::Pv => "\"pv\"",
-            // Xen does not trust the time stamps of QEMU's processors as it does those of real
-            // ones, and would emulate each reading of them. That is slow, and where
-            // QEMU's emulation of such guests was seen to fail, now and then.
-            Kind::Pvh => "\"pvh\"\ntsc_mode = \"native\"",
+            Kind::Pv => "pv",
+            Kind::Pvh => "pvh",
         };
         let mut extra = format!("console=hvc0 panic=-1 loglevel=4{fast}");
         if let Some(queues) = self.max_queues {
@@ -86,8 +83,12 @@ impl DomainSpec {
             quoted.join(", ")
         });
         let reboot = if self.reboots { "restart" } else { "destroy" };
+        // Xen does not trust the time stamps of QEMU's processors as it does those of real ones, and
+        // would emulate each reading of them. That is slow, and where QEMU's emulation of PVH guests
+        // was seen to fail, now and then.
         format!(
-            "name = \"{name}\"\ntype = {kind}\nvcpus = {cpus}\nmemory = {memory}\n\
+            "name = \"{name}\"\ntype = \"{kind}\"\ntsc_mode = \"native\"\n\
+             vcpus = {cpus}\nmemory = {memory}\n\
              kernel = \"/guest/vmlinux\"\nramdisk = \"{ramdisk}\"\nextra = \"{extra}\"\n\
              vif = [ {vifs} ]\ndisk = [ {disks} ]\n\
              on_poweroff = \"destroy\"\non_reboot = \"{reboot}\"\non_crash = \"destroy\"\n"
