@@ -16,7 +16,15 @@ pub const PIECE: u64 = 512;
 
 /// Cost of asking the switch about a frame. So a guest whose frames are each of a flow of their own
 /// pays for it.
-pub const MISS: u64 = 2 * CHARGE;
+pub const MISS: u64 = 3 * CHARGE;
+
+/// Cost of each segment that a frame is cut into, besides its bytes: its headers are made anew, and
+/// it is put into the receiver's ring alone.
+pub const SEGMENT: u64 = 2 * CHARGE;
+
+/// Cost of each byte that a checksum is made of, besides that of the copy: the byte is read once
+/// more, and added.
+pub const SUMMED: u64 = 2;
 
 /// Cost of each copy of a flood, besides what a frame costs. None of the receivers has asked for it,
 /// and each guest spends time of its own on the copy. The worker is charged nothing of that, so the

@@ -9,7 +9,7 @@ use ring::GrantCopyBatch;
 use ring::device::Put;
 use ring::gather::Body;
 
-use crate::cost::CHARGE;
+use crate::cost::{SEGMENT, SUMMED};
 use crate::count::DropReason;
 use crate::outcome::{Outcome, taken};
 use crate::packet::Packet;
@@ -80,7 +80,7 @@ fn complete_checksum(
     {
         return Ok(Outcome::Refused(DropReason::CannotSegment));
     }
-    slot.receiving.added += u64::from(run.body().len());
+    slot.receiving.added += SUMMED * u64::from(run.body().len());
     enqueue(slot, &head, headers, &offload, run, grant_copies)
 }
 
@@ -111,7 +111,7 @@ fn segment(
     let (mut out, mut made) = (0u32, 0u64);
     while let Some(segment) = segments.next() {
         made += 1;
-        slot.receiving.added += CHARGE + if partial { 0 } else { u64::from(segment.len) };
+        slot.receiving.added += SEGMENT + if partial { 0 } else { SUMMED * u64::from(segment.len) };
         let piece = (!partial).then_some(&mut piece);
         let put = put_segment(&mut *slot.on.pair, segment, head, body, piece, grant_copies);
         // The frame itself is then dropped; those that were out are copies of it.
