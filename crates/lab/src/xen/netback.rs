@@ -65,4 +65,17 @@ impl Netback {
             }
         }
     }
+    /// Undoes what [`set_up`](Self::set_up) did, so that the other backend can serve vifs. The
+    /// daemon, if this was one, has to be gone, and so do all vifs.
+    ///
+    /// # Errors
+    /// When the kernel's module cannot be removed.
+    pub fn tear_down(self, dom0: &Dom0) -> Result<(), GuestError> {
+        match self {
+            Netback::Ringmain => Ok(()),
+            Netback::Kernel => {
+                dom0.must("rmmod xen_netback && ip link del bridge0", TIMEOUT).map(drop)
+            }
+        }
+    }
 }
