@@ -50,7 +50,7 @@ impl AgentMessage<'_> {
     }
 }
 
-/// A command for the `printf %b` of a shell.
+/// A command for the guest's program, which reads it as `printf %b` does.
 pub(super) fn escaped(command: &str) -> String {
     let mut text = String::with_capacity(command.len() * 2);
     for byte in command.bytes() {
@@ -66,23 +66,7 @@ pub(super) fn escaped(command: &str) -> String {
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// RFC 4648, section 4.
-#[cfg(test)]
-pub(super) fn base64(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let mut bits = [0; 4];
-        bits[1..=group.len()].copy_from_slice(group);
-        let bits = u32::from_be_bytes(bits);
-        for place in 0..4 {
-            let digit = ALPHABET[(bits >> (18 - 6 * place)) as usize & 63];
-            text.push(if place > group.len() { '=' } else { char::from(digit) });
-        }
-    }
-    text
-}
-
-/// None when `text` is not whole.
+/// RFC 4648, section 4. None when `text` is not whole.
 pub(super) fn unbase64(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
