@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ring::{IoChain, Memory, RequestRing, RingConfig};
 use runtime::token_bucket::Rate;
-use runtime::{Group, ManualWorker, QueueId, group};
+use runtime::{Group, ManualWorker, QueueId, ThreadUsage, group};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use storage::disks::DiskSpec;
@@ -250,7 +250,7 @@ struct Bench {
 impl Bench {
     fn new<R: RequestRing + 'static>(disk: Arc<Disk>, engine: Box<dyn Engine>, ring: R) -> Bench {
         let doorbells = group::doorbells(1).expect("a doorbell");
-        let pipelines = vec![BlockPipeline::new(engine, ring::page_faults::count)];
+        let pipelines = vec![BlockPipeline::new(engine, ThreadUsage::now)];
         let (group, mut workers) = Group::manual(doorbells, pipelines).expect("a worker");
         let disks = Disks::new(Arc::new(group));
         let (errors, tokens) = (Arc::default(), Tokens::default());

@@ -17,7 +17,7 @@ use network::fabric::{Fabric, Workers};
 use network::pipeline::FramePipeline;
 use peer::{Peer, port};
 use ring::{IoChain, Memory};
-use runtime::{Group, ManualWorker, Pair, pipeline_workers};
+use runtime::{Group, ManualWorker, Pair, ThreadUsage, pipeline_workers};
 use rustix::event::{EventfdFlags, eventfd};
 use storage::disks::{DiskId, DiskSpec};
 use storage::engine::{Engine, Finished};
@@ -121,13 +121,13 @@ struct Host {
 
 impl Host {
     fn new() -> Host {
-        let workers = Workers { count: 1, page_faults: Some(|| 0), ..Workers::default() };
+        let workers = Workers { count: 1, usage: Some(ThreadUsage::default), ..Workers::default() };
         let (mut manual, mut disks) = (None, None);
         let fabric = Fabric::start_with(&workers, |doorbells, frames| {
             let pair = |frames| {
                 let event = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
                 let engine = NoEngine { done: Vec::new(), event };
-                Pair::new(frames, BlockPipeline::new(Box::new(engine), || 0))
+                Pair::new(frames, BlockPipeline::new(Box::new(engine), ThreadUsage::default))
             };
             let (group, mut workers) =
                 Group::manual(doorbells, frames.into_iter().map(pair).collect())?;

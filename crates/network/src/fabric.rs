@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use frame::Mac;
 use parking_lot::{Mutex, MutexGuard};
-use ring::page_faults;
-use runtime::{Doorbell, Group, PipelineWorkers, QueueId, group};
+use runtime::{Doorbell, Group, PipelineWorkers, QueueId, ThreadUsage, group};
 use switch::{Mirrors, PortId, RuleError, Switch, Tunnel};
 
 use crate::count::{QueueCounters, WorkerCounters};
@@ -78,9 +77,9 @@ impl Fabric {
     ) -> io::Result<Self> {
         // Workers may be filtered, and start no threads then.
         ring::interrupt::start_watchdog()?;
-        let faults = config.page_faults.unwrap_or(page_faults::count);
+        let usage = config.usage.unwrap_or(ThreadUsage::now);
         let start = |doorbells, pipelines| Ok((start(doorbells, pipelines)?, ()));
-        let (fabric, ()) = Self::with_workers(config, faults, start)?;
+        let (fabric, ()) = Self::with_workers(config, usage, start)?;
         Ok(fabric)
     }
 
@@ -91,7 +90,8 @@ impl Fabric {
     /// # Errors
     /// When descriptors can't be had.
     pub fn manual(config: &Workers) -> io::Result<(Self, Vec<ManualWorker>)> {
-        Self::with_workers(config, config.page_faults.unwrap_or(|| 0), |doorbells, pipelines| {
+        let usage = config.usage.unwrap_or(ThreadUsage::default);
+        Self::with_workers(config, usage, |doorbells, pipelines| {
             let (group, workers) = Group::manual(doorbells, pipelines)?;
             Ok((Arc::new(group) as Arc<dyn PipelineWorkers<FramePipeline>>, workers))
         })
@@ -104,7 +104,7 @@ impl Fabric {
 
     fn with_workers<T>(
         config: &Workers,
-        page_faults: fn() -> u64,
+        usage: fn() -> ThreadUsage,
         group: impl FnOnce(
             Arc<[Doorbell]>,
             Vec<FramePipeline>,
@@ -117,15 +117,7 @@ impl Fabric {
         let each = counters.iter().cloned().zip(channels(count)).enumerate();
         let pipelines = each.map(|(own, (counters, channels))| {
             let (switch, doorbells) = (Arc::clone(&switch), Arc::clone(&doorbells));
-            FramePipeline::new(Parts {
-                own,
-                switch,
-                counters,
-                channels,
-                doorbells,
-                page_faults,
-                start,
-            })
+            FramePipeline::new(Parts { own, switch, counters, channels, doorbells, usage, start })
         });
         let (workers, rest) = group(Arc::clone(&doorbells), pipelines.collect())?;
         let (state, moves) = (Mutex::default(), AtomicU64::new(0));

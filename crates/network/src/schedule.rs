@@ -10,7 +10,7 @@ use runtime::fault_meter::FaultMeter;
 use runtime::pipeline::{Failed, Wakers};
 use runtime::{
     Attached, ClassId, Departure, Doorbell, PendingInterrupts, Pipeline, RunCounters, Served,
-    Status, Waits,
+    Status, ThreadUsage, Waits,
 };
 use switch::{PortId, Switch};
 
@@ -40,8 +40,8 @@ pub(crate) struct Parts {
     pub counters: Arc<WorkerCounters>,
     pub channels: Vec<Option<WorkerChannel>>,
     pub doorbells: Arc<[Doorbell]>,
-    /// The worker's page faults so far.
-    pub page_faults: fn() -> u64,
+    /// The worker's page faults and context switches so far.
+    pub usage: fn() -> ThreadUsage,
     /// When seconds begin to be counted.
     pub start: Instant,
 }
@@ -75,7 +75,7 @@ pub struct ProfileRequest {
 
 impl FramePipeline {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { own, switch, counters, channels, doorbells, page_faults, start } = parts;
+        let Parts { own, switch, counters, channels, doorbells, usage, start } = parts;
         FramePipeline {
             slots: Slots::default(),
             burst: Burst::new(),
@@ -91,7 +91,7 @@ impl FramePipeline {
                 outstanding: Vec::new(),
             },
             handoff: Handoff::new(channels, doorbells),
-            faults: FaultMeter::new(page_faults, start),
+            faults: FaultMeter::new(usage, start),
             interrupts: PendingInterrupts::default(),
             profiler: StageProfiler::new(Arc::clone(&counters)),
             taps: Taps::default(),

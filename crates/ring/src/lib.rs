@@ -66,8 +66,6 @@ mod layout;
 #[cfg(all(test, not(loom)))]
 mod model;
 #[cfg(not(all(test, loom)))]
-pub mod page_faults;
-#[cfg(not(all(test, loom)))]
 pub mod pages;
 #[cfg(not(all(test, loom)))]
 mod pending_log;

@@ -12,10 +12,14 @@
 //! faults, and after a measured fault that took long. Passes of a guest that starts on a busy host are
 //! long, too. So this time is short at first, and doubles each time that such a pass follows soon after
 //! the time's end, up to as long as a worker is alert.
+//!
+//! A worker that loses its processor to another thread needs as long for a burst as one that waits
+//! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged.
 
 use std::time::{Duration, Instant};
 
 use crate::pipeline::COST_PER_NS;
+use crate::thread_usage::ThreadUsage;
 
 /// The least cost of a page fault: about a microsecond.
 pub const FAULT: u64 = 16 * 1024;
@@ -65,7 +69,7 @@ pub struct Faults {
 /// Counts a worker's page faults.
 #[derive(Debug)]
 pub struct FaultMeter {
-    count: fn() -> u64,
+    usage: fn() -> ThreadUsage,
     /// Bursts are measured.
     on: bool,
     /// When the last sample that found many was taken.
@@ -83,16 +87,16 @@ pub struct FaultMeter {
     /// Faults in bursts that were not measured, since some last were.
     unmeasured: u64,
     /// Where the present section began.
-    seen: u64,
+    seen: ThreadUsage,
     since: Instant,
 }
 
 impl FaultMeter {
     /// With what says how many faults the worker has had so far.
-    pub fn new(count: fn() -> u64, now: Instant) -> Self {
+    pub fn new(usage: fn() -> ThreadUsage, now: Instant) -> Self {
         let sampled = (0, now);
         FaultMeter {
-            count,
+            usage,
             on: false,
             many: None,
             slow: None,
@@ -101,7 +105,7 @@ impl FaultMeter {
             sampled,
             due: now,
             unmeasured: 0,
-            seen: 0,
+            seen: ThreadUsage::default(),
             since: now,
         }
     }
@@ -131,7 +135,7 @@ impl FaultMeter {
     /// nothing.
     #[cold]
     pub fn sample(&mut self, now: Instant) -> u64 {
-        let (count, (before, last)) = ((self.count)(), self.sampled);
+        let (count, (before, last)) = ((self.usage)().faults, self.sampled);
         let ms = now.saturating_duration_since(last).as_millis().clamp(1, 100) as u64;
         // What the thread did before its first bursts is no port's.
         let faults = if before > 0 { count.saturating_sub(before) } else { 0 };
@@ -165,7 +169,7 @@ impl FaultMeter {
     /// Begins a section.
     #[cold]
     pub fn begin(&mut self) {
-        (self.seen, self.since) = ((self.count)(), Instant::now());
+        (self.seen, self.since) = ((self.usage)(), Instant::now());
     }
 
     /// Ends a section, and begins the next one.
@@ -173,13 +177,18 @@ impl FaultMeter {
     pub fn take(&mut self) -> Faults {
         let (seen, since) = (self.seen, self.since);
         self.begin();
-        let count = self.seen.saturating_sub(seen);
+        let used = self.seen - seen;
+        let count = used.faults;
         if count == 0 {
             return Faults::default();
         }
-        // A fault may have to wait, for whoever changes the file at the time.
+        // A fault may have to wait, for whoever changes the file at the time. The thread then sleeps.
+        // A thread that lost its CPU to another one without a sleep has waited for nothing that
+        // the peer could do.
+        let waited = used.preemptions == 0 || used.sleeps > 0;
+        let most = if waited { u64::MAX } else { count * SLOW_FAULT };
         let time = self.since.saturating_duration_since(since).as_nanos() as u64;
-        let cost = (count * FAULT).max(time.saturating_mul(COST_PER_NS));
+        let cost = (count * FAULT).max(time.saturating_mul(COST_PER_NS)).min(most);
         if cost > count * SLOW_FAULT {
             self.slow = Some(self.since);
         }
@@ -196,17 +205,26 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     thread_local! {
-        static FAULTS: Cell<u64> = const { Cell::new(1) };
+        static USAGE: Cell<ThreadUsage> =
+            const { Cell::new(ThreadUsage { faults: 1, sleeps: 0, preemptions: 0 }) };
     }
 
     fn more(faults: u64) {
-        FAULTS.set(FAULTS.get() + faults);
+        let usage = USAGE.get();
+        USAGE.set(ThreadUsage { faults: usage.faults + faults, ..usage });
+    }
+
+    /// The thread has slept, and lost its CPU, so often.
+    fn switched(sleeps: u64, preemptions: u64) {
+        let usage = USAGE.get();
+        let (sleeps, preemptions) = (usage.sleeps + sleeps, usage.preemptions + preemptions);
+        USAGE.set(ThreadUsage { sleeps, preemptions, ..usage });
     }
 
     /// A meter whose worker has taken its first sample, and the time of that.
     fn calm() -> (FaultMeter, Instant) {
         let start = Instant::now();
-        let mut meter = FaultMeter::new(|| FAULTS.get(), start);
+        let mut meter = FaultMeter::new(|| USAGE.get(), start);
         more(1_000_000);
         meter.sample(start);
         assert!(!meter.is_on(), "what was before the first burst does not count");
@@ -337,8 +355,27 @@ mod tests {
     }
 
     #[test]
+    fn time_without_a_cpu_is_no_cost_of_a_fault() {
+        let (mut meter, _) = calm();
+        let long = Duration::from_nanos(SLOW_FAULT / COST_PER_NS + 1);
+        let mut cost = |sleeps, preemptions| {
+            meter.begin();
+            more(1);
+            switched(sleeps, preemptions);
+            meter.since -= long;
+            let cost = meter.take().cost;
+            (cost, meter.slow.take().is_some())
+        };
+        assert_eq!(cost(0, 1), (SLOW_FAULT, false));
+        for (sleeps, preemptions) in [(0, 0), (1, 0), (1, 1)] {
+            let (cost, slow) = cost(sleeps, preemptions);
+            assert!(cost > SLOW_FAULT && slow, "{sleeps} sleeps, {preemptions} preemptions");
+        }
+    }
+
+    #[test]
     fn faults_belong_to_the_section_that_they_happen_in() {
-        let mut meter = FaultMeter::new(|| FAULTS.get(), Instant::now());
+        let mut meter = FaultMeter::new(|| USAGE.get(), Instant::now());
         more(7);
         meter.begin();
         assert_eq!(meter.take(), Faults::default());

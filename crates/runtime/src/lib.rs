@@ -46,6 +46,7 @@ mod run_counters;
 mod sleep;
 mod sleeper;
 pub mod slow_signals;
+mod thread_usage;
 pub mod time_share;
 pub mod token_bucket;
 pub mod watcher;
@@ -63,6 +64,7 @@ pub use pipeline::{Attached, Blocked, Departure, Pipeline, Served, Status, Waits
 pub use pipeline_workers::PipelineWorkers;
 pub use run_counters::RunCounters;
 pub use slow_signals::SlowSignals;
+pub use thread_usage::ThreadUsage;
 pub use worker::Worker;
 
 #[cfg(test)]

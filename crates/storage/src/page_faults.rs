@@ -67,8 +67,8 @@ mod tests {
     use std::sync::atomic::Ordering;
     use std::time::{Duration, Instant};
 
-    use runtime::Pipeline;
     use runtime::fault_meter::FAULT;
+    use runtime::{Pipeline, ThreadUsage};
 
     use super::*;
     use crate::engine::ThreadEngine;
@@ -78,11 +78,13 @@ mod tests {
     use crate::{Disk, Image};
 
     thread_local! {
-        static FAULTS: Cell<u64> = const { Cell::new(1) };
+        static USAGE: Cell<ThreadUsage> =
+            const { Cell::new(ThreadUsage { faults: 1, sleeps: 0, preemptions: 0 }) };
     }
 
     fn more(faults: u64) {
-        FAULTS.set(FAULTS.get() + faults);
+        let usage = USAGE.get();
+        USAGE.set(ThreadUsage { faults: usage.faults + faults, ..usage });
     }
 
     #[test]
@@ -92,7 +94,7 @@ mod tests {
         let options = ImageOptions::new(file.path().to_owned());
         let disk = Arc::new(Disk::new(Arc::new(Image::open(&options).unwrap()), "x"));
         let engine = Box::new(ThreadEngine::new().unwrap());
-        let mut pipeline = BlockPipeline::new(engine, || FAULTS.get());
+        let mut pipeline = BlockPipeline::new(engine, || USAGE.get());
         let slots = [(); 2].map(|()| {
             let queue = Idle { on_take: Some(|| more(7)), ..Idle::default() };
             let noted = Arc::clone(&queue.noted);

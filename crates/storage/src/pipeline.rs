@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use runtime::fault_meter::FaultMeter;
-use runtime::{RunCounters, Served};
+use runtime::{RunCounters, Served, ThreadUsage};
 use slab::Slab;
 
 use crate::accept::{Next, begin, parse};
@@ -66,8 +66,9 @@ pub struct BlockPipeline {
 }
 
 impl BlockPipeline {
-    /// The pipeline of one worker. `page_faults` says how many page faults the worker has had.
-    pub fn new(engine: Box<dyn Engine>, page_faults: fn() -> u64) -> Self {
+    /// The pipeline of one worker. `usage` says how many page faults and context switches the
+    /// worker has had.
+    pub fn new(engine: Box<dyn Engine>, usage: fn() -> ThreadUsage) -> Self {
         let now = Instant::now();
         BlockPipeline {
             slots: Slab::new(),
@@ -79,7 +80,7 @@ impl BlockPipeline {
             finished: Vec::new(),
             dirty: Vec::new(),
             in_flight: 0,
-            faults: FaultMeter::new(page_faults, now),
+            faults: FaultMeter::new(usage, now),
             now,
             run: Arc::default(),
         }

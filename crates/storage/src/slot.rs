@@ -214,7 +214,7 @@ mod tests {
     use rustix::event::{EventfdFlags, epoll, eventfd};
 
     use super::*;
-    use runtime::Pipeline;
+    use runtime::{Pipeline, ThreadUsage};
 
     use crate::Image;
     use crate::engine::ThreadEngine;
@@ -253,7 +253,7 @@ mod tests {
         let image = Image::open(&ImageOptions::new(file.path().to_owned())).unwrap();
         let disk = Arc::new(Disk::new(Arc::new(image), "serial"));
         let engine = Box::new(ThreadEngine::new().unwrap());
-        let mut pipeline = BlockPipeline::new(engine, || 0);
+        let mut pipeline = BlockPipeline::new(engine, ThreadUsage::default);
         let at = pipeline.attach(Box::new(attachment(Idle::default(), disk))).slot;
         pipeline.slots[at].charge_thread(1000);
         assert_eq!(pipeline.serve(at, QUANTUM).cost, 1000 * COST_PER_NS);

@@ -23,7 +23,7 @@ use hypervisor::{Channel, DomId, PAGE};
 use ring::copies::Copies;
 use ring::xen::{REQ_EVENT, REQ_PROD, RSP_EVENT, RSP_PROD, SLOTS, ring_size};
 use ring::{Engine, Memory, RegionSpec};
-use runtime::{Group, group};
+use runtime::{Group, ThreadUsage, group};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use stamps::{KILLS, MANY_KILLS, SECTOR, SECTORS, Stamps, kills};
 use storage::disks::DiskSpec;
@@ -129,8 +129,9 @@ fn backend() {
     let disk = Arc::new(Disk::new(Arc::new(image), "disk"));
     disk.set_write_through(false).unwrap();
     let doorbells = group::doorbells(QUEUES).unwrap();
-    let pipelines =
-        (0..QUEUES).map(|_| BlockPipeline::new(engine::best().unwrap(), || 0)).collect();
+    let pipelines = (0..QUEUES)
+        .map(|_| BlockPipeline::new(engine::best().unwrap(), ThreadUsage::default))
+        .collect();
     let workers = Group::start(doorbells, pipelines, &[], Default::default()).unwrap();
     let disks = Disks::new(Arc::new(workers));
     let (shared, name) = (Arc::clone(&disk), "disk".into());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::storage::engine::Engine;
 use ::storage::{BlockPipeline, Disks as BlockDisks};
 use network::fabric::{Fabric, Workers};
-use runtime::{Group, Pair, pipeline_workers};
+use runtime::{Group, Pair, ThreadUsage, pipeline_workers};
 
 /// Makes the engine of each worker.
 pub type MakeEngine = fn() -> io::Result<Box<dyn Engine>>;
@@ -20,9 +20,8 @@ pub(super) fn start_with_disks(
     let engines: Vec<Box<dyn Engine>> = engines.collect::<io::Result<_>>()?;
     let mut disks = None;
     let fabric = Fabric::start_with(workers, |doorbells, frames| {
-        let pair = |(frames, engine)| {
-            Pair::new(frames, BlockPipeline::new(engine, ring::page_faults::count))
-        };
+        let pair =
+            |(frames, engine)| Pair::new(frames, BlockPipeline::new(engine, ThreadUsage::now));
         let pairs = frames.into_iter().zip(engines).map(pair).collect();
         let group = Group::start(doorbells, pairs, &workers.cpus, workers.policy)?;
         let (frames, blocks) = pipeline_workers::split(group);

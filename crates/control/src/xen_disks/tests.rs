@@ -5,7 +5,7 @@ use ::hypervisor::DomId;
 use ::hypervisor::test::{Device, Machine};
 use ::storage::{BlockPipeline, engine};
 use network::token_bucket::Rate;
-use runtime::{Group, group};
+use runtime::{Group, ThreadUsage, group};
 use storage::limits::DiskRates;
 
 use super::*;
@@ -47,7 +47,7 @@ impl Site {
     /// With the vbd of one guest. The service could not be started so far.
     fn new(more: &str) -> Site {
         let doorbells = group::doorbells(1).unwrap();
-        let pipelines = vec![BlockPipeline::new(engine::best().unwrap(), || 0)];
+        let pipelines = vec![BlockPipeline::new(engine::best().unwrap(), ThreadUsage::default)];
         let workers = Group::start(doorbells, pipelines, &[], Default::default()).unwrap();
         let disks = Arc::new(Disks::new(Arc::new(workers)));
         let xen = XenDisks::new(Arc::new(spec(more)), Err(XenDisksError::NotAllowed));

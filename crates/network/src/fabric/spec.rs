@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use runtime::ThreadUsage;
 use runtime::coalescing::CoalescingLimits;
 use runtime::poll::PollingPolicy;
 use switch::{Limits, PortRule, RuleError};
@@ -54,7 +55,8 @@ pub struct Workers {
     pub limits: Limits,
     /// How they wait for frames, where ports do not say.
     pub policy: PollingPolicy,
-    /// How many page faults the calling worker has had so far. `None`: what the kernel counts for
-    /// its thread, and none for a worker without a thread of its own, whose owner has faults too.
-    pub page_faults: Option<fn() -> u64>,
+    /// Page faults and context switches of the calling worker so far. `None`: what the kernel counts
+    /// for its thread, and nothing for a worker without a thread of its own, whose owner has faults
+    /// too.
+    pub usage: Option<fn() -> ThreadUsage>,
 }

@@ -8,6 +8,7 @@ use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
 use ring::region::Memory;
+use runtime::ThreadUsage;
 use rustix::fs::{FallocateFlags, fallocate};
 use switch::{PortId, PortRule};
 
@@ -27,8 +28,8 @@ impl Host {
     }
 
     /// The same, whose worker counts page faults like that.
-    fn with_faults(stations: usize, room: usize, page_faults: Option<fn() -> u64>) -> Host {
-        let config = Workers { count: 1, page_faults, ..Workers::default() };
+    fn with_faults(stations: usize, room: usize, usage: Option<fn() -> ThreadUsage>) -> Host {
+        let config = Workers { count: 1, usage, ..Workers::default() };
         let (fabric, workers) = Fabric::manual(&config).unwrap();
         let mut worker = workers.into_iter().next().unwrap();
         let ports: Vec<PortId> =
@@ -158,7 +159,7 @@ fn buffers_in_a_few_pieces_lose_nothing() {
 
 #[test]
 fn page_faults_are_charged_to_the_port_that_causes_them() {
-    let mut host = Host::with_faults(2, usize::MAX, Some(ring::page_faults::count));
+    let mut host = Host::with_faults(2, usize::MAX, Some(ThreadUsage::now));
     let (memory, file) = Memory::shared(MEMORY).unwrap();
     let loud = host.add(memory);
     let punch = || {

@@ -38,9 +38,18 @@ fn all_arrive(daemon: &Daemon, ports: &[&str], options: &str) {
     let report = run(daemon, ports, options);
     assert!(report.is_right(), "{options}\n{report}");
     for direction in &report.directions {
-        assert!(direction.received > 0 && direction.lost == 0, "{options}\n{report}");
+        let arrived = direction.received > 0 && direction.lost == 0;
+        assert!(arrived, "{options}\n{report}\n{}", counted(daemon));
     }
     assert_eq!(report.strays, 0, "{options}");
+}
+
+/// The daemon's counters of all ports, and its log.
+fn counted(daemon: &Daemon) -> String {
+    let ports = daemon.stats().unwrap().ports;
+    let ports: String =
+        ports.iter().map(|port| format!("{}: {:?}\n", port.name, port.total)).collect();
+    ports + &daemon.log()
 }
 
 const DRIVERS: &[&str] = &[

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use ring::driver::{DriverRing, Piece, Tables, Used};
 use ring::split::driver::SplitDriver;
 use ring::{IoChain, Memory, RequestRing, RingConfig, SplitRequests};
-use runtime::{Group, ManualWorker, group};
+use runtime::{Group, ManualWorker, ThreadUsage, group};
 use storage::disks::{DiskId, DiskSpec};
 use storage::engine::Engine;
 use storage::image::ImageOptions;
@@ -143,7 +143,7 @@ impl Site {
     /// A disk with an image, so many queues, and this engine.
     pub fn new(image: Image, queues: u16, engine: Box<dyn Engine>) -> Site {
         let doorbells = group::doorbells(1).unwrap();
-        let pipelines = vec![BlockPipeline::new(engine, || 0)];
+        let pipelines = vec![BlockPipeline::new(engine, ThreadUsage::default)];
         let (group, mut workers) = Group::manual(doorbells, pipelines).unwrap();
         let disks = Arc::new(Disks::new(Arc::new(group)));
         let disk = Arc::new(Disk::new(Arc::new(image), "serial"));

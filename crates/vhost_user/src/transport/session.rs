@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use network::control_budget::{MESSAGE, QUEUE, REGION};
-use ring::{MapError, Memory, MemoryAccount, Recovery, WriteLog, page_faults};
+use ring::{MapError, Memory, MemoryAccount, Recovery, WriteLog};
+use runtime::ThreadUsage;
 
 use super::backend_channel::BackendChannel;
 use super::device::{Declined, Device};
@@ -112,7 +113,7 @@ impl<D: Device> Session<D> {
 
     /// Serves a request, and says what to reply. All of `fds` are used or closed.
     pub fn answer(&mut self, header: &Header, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
-        let faults = page_faults::count();
+        let before = ThreadUsage::now();
         let result = Request::parse(header, payload, fds.len())
             .map_err(SessionError::from)
             .and_then(|request| {
@@ -120,7 +121,7 @@ impl<D: Device> Session<D> {
                 self.handle(request, fds, header.name())
             });
         // To start a ring, this thread reads all of it, and all of its record.
-        let settled = self.account.settle_own(page_faults::count().saturating_sub(faults));
+        let settled = self.account.settle_own((ThreadUsage::now() - before).faults);
         let result = result.and_then(|reply| settled.map(|()| reply).map_err(SessionError::from));
         let queues = self.vrings.commit();
         let cost = MESSAGE + cost(queues) + REGION * std::mem::take(&mut self.mapped);

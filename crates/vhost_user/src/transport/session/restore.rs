@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use network::control_budget::MESSAGE;
-use ring::{MemoryAccount, page_faults};
+use ring::MemoryAccount;
+use runtime::ThreadUsage;
 
 use super::{Session, cost};
 use crate::transport::backend_channel::BackendChannel;
@@ -78,9 +79,9 @@ impl<D: Device> Session<D> {
     /// # Errors
     /// When a vring is not usable.
     pub fn start_saved(&mut self, positions: &[Option<u32>]) -> Result<Duration, SessionError> {
-        let faults = page_faults::count();
+        let before = ThreadUsage::now();
         let started = self.vrings.start_saved(positions);
-        let settled = self.account.settle_own(page_faults::count().saturating_sub(faults));
+        let settled = self.account.settle_own((ThreadUsage::now() - before).faults);
         let queues = self.vrings.commit();
         started?;
         settled?;

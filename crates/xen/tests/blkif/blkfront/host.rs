@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hypervisor::DomId;
 use hypervisor::test::Machine;
-use runtime::{Group, group};
+use runtime::{Group, ThreadUsage, group};
 use storage::count::{ErrorReason, QueueCounters};
 use storage::limits::DiskRates;
 use storage::{BlockPipeline, Disks, engine};
@@ -102,7 +102,8 @@ impl Host {
 
 fn disks() -> Arc<Disks> {
     let doorbells = group::doorbells(2).unwrap();
-    let pipelines = (0..2).map(|_| BlockPipeline::new(engine::best().unwrap(), || 0)).collect();
+    let pipelines =
+        (0..2).map(|_| BlockPipeline::new(engine::best().unwrap(), ThreadUsage::default)).collect();
     let workers = Group::start(doorbells, pipelines, &[], Default::default()).unwrap();
     Arc::new(Disks::new(Arc::new(workers)))
 }
