@@ -6,29 +6,28 @@
 //! peer put it until the one copy that delivers it.
 
 mod burst_frame;
+mod delivery_order;
 mod frames;
 mod granted;
 mod mapped;
-mod reordering;
 
 use std::ops::Range;
 
 use frame::{HEAD_LEN, Head, Headers, Offload, Owner};
 use ring::gather::{Body, Chain, Gather};
-use ring::heads::Heads;
 use switch::{DropReason as SwitchReason, PortId, Target};
 
 use crate::action::Action;
 use crate::cost::{PIECE, cost};
 use crate::packet::Packet;
 use crate::sharing::Sharing;
-use crate::stage_profiler::Stopwatch;
 
-use frames::IN_ORDER;
+use delivery_order::DeliveryOrder;
+use granted::GrantedHeads;
 
 pub use burst_frame::Frame;
+pub(crate) use delivery_order::{MAX_PARTS, Part};
 pub use frames::Frames;
-pub(crate) use reordering::{MAX_PARTS, Part};
 
 /// Frames that are fetched from a queue at a time at most.
 pub const BURST: usize = 64;
@@ -63,11 +62,7 @@ pub struct Burst {
     /// something.
     frames: Box<[Frame; BURST]>,
     count: usize,
-    /// Their places, in the order in which they are delivered.
-    order: [u8; BURST],
-    is_reordered: bool,
-    /// What is known of frames of the new order.
-    parts: Vec<Part>,
+    order: DeliveryOrder,
     /// So many frames, the first, have the same action.
     alike: usize,
     facts: Facts,
@@ -77,11 +72,7 @@ pub struct Burst {
     /// The port that the frames came in on, where that is not their queue's own.
     ingress: Option<PortId>,
     /// Heads of granted frames on their way here.
-    granted: Heads,
-    /// Which of them are too short.
-    short: Vec<usize>,
-    /// Time that this takes, while a profile is taken.
-    pub(crate) heads_watch: Stopwatch,
+    granted: GrantedHeads,
 }
 
 impl Default for Burst {
@@ -97,25 +88,21 @@ impl Burst {
             gather: Gather::new(SPANS),
             frames: Box::new(std::array::from_fn(|_| Frame::default())),
             count: 0,
-            order: IN_ORDER,
-            is_reordered: false,
-            parts: Vec::with_capacity(MAX_PARTS),
+            order: DeliveryOrder::default(),
             alike: 0,
             facts: Facts::default(),
             heads: Box::new([Head::new(); BURST]),
             chains: Vec::with_capacity(BURST),
             limit: BURST,
             ingress: None,
-            granted: Heads::new(),
-            short: Vec::with_capacity(BURST),
-            heads_watch: Stopwatch::default(),
+            granted: GrantedHeads::default(),
         }
     }
 
     /// Forgets all frames, and lets go of the memory they were in.
     pub fn reset(&mut self) {
         (self.count, self.alike, self.facts) = (0, 0, Facts::default());
-        self.restore_order();
+        self.order.restore();
         self.chains.clear();
         self.gather.clear();
         self.limit = BURST;
@@ -151,7 +138,7 @@ impl Burst {
     /// [reordered](Self::reorder).
     #[inline]
     pub fn frames(&self) -> Frames<'_> {
-        Frames::new(&*self.frames, &self.order[..self.count])
+        Frames::new(&*self.frames, &self.order.places()[..self.count])
     }
 
     /// The frames, oldest first, to decide their action.
@@ -163,7 +150,7 @@ impl Burst {
     /// Frame `i`, if there is one, to change its action.
     pub(crate) fn frame_mut(&mut self, i: usize) -> Option<&mut Frame> {
         self.alike = 0;
-        let at = *self.order[..self.count].get(i)?;
+        let at = *self.order.places()[..self.count].get(i)?;
         self.frames.get_mut(usize::from(at))
     }
 
@@ -176,7 +163,7 @@ impl Burst {
     /// Where frame `i` lies.
     #[inline(always)]
     fn at(&self, i: usize) -> usize {
-        usize::from(self.order[i]) % BURST
+        usize::from(self.order.places()[i]) % BURST
     }
 
     /// Frame `i`.
@@ -224,7 +211,7 @@ impl Burst {
     /// Keeps the first `n` frames.
     #[inline]
     pub fn truncate(&mut self, n: usize) {
-        debug_assert!(!self.is_reordered, "which frames of the ring these are is not known");
+        debug_assert!(!self.order.is_changed(), "which frames of the ring these are is not known");
         self.count = self.count.min(n);
     }
 

@@ -32,13 +32,13 @@ impl FramePipeline {
     #[inline]
     pub(crate) fn partition(&mut self, src: usize) -> bool {
         let frames = self.burst.frames().len();
-        let found = self.partition.find(&self.burst, &self.routes);
-        if found < frames || (self.partition.is_mixed() && !self.may_reorder(src)) {
+        let found = self.receivers.partition.find(&self.burst, &self.routes);
+        if found < frames || (self.receivers.partition.is_mixed() && !self.may_reorder(src)) {
             self.refund_each(0..found);
             return false;
         }
-        if self.partition.is_mixed() {
-            self.partition.reorder(&mut self.burst);
+        if self.receivers.partition.is_mixed() {
+            self.receivers.partition.reorder(&mut self.burst);
         }
         true
     }
@@ -46,7 +46,7 @@ impl FramePipeline {
     /// Whether each group of the burst could be held, and no capture is to show the frames in the
     /// order in which they were sent.
     fn may_reorder(&self, src: usize) -> bool {
-        let groups = self.partition.len();
+        let groups = self.receivers.partition.len();
         self.slots
             .get(src)
             .is_some_and(|slot| slot.captures == 0 && self.handoff.has_room(slot.on.port, groups))
@@ -60,9 +60,9 @@ impl FramePipeline {
         src: usize,
         mut last: Option<PortId>,
     ) -> Option<Blocked> {
-        let reordered = self.partition.is_mixed();
+        let reordered = self.receivers.partition.is_mixed();
         let mut index = 0;
-        while let Some(group) = self.partition.get(index) {
+        while let Some(group) = self.receivers.partition.get(index) {
             let Group { target, egress, ref frames, .. } = *group;
             let frames = frames.clone();
             self.note_destination(src, target.port, &mut last);

@@ -29,7 +29,6 @@ use crate::classifier::{Classified, Classifier};
 use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
 use crate::handoff::Handoff;
-use crate::partition::Partition;
 use crate::passed_grants::Origin;
 use crate::receivers::Receivers;
 use crate::route::Routes;
@@ -45,8 +44,6 @@ pub struct FramePipeline {
     pub(crate) slots: Slots,
     /// The present burst.
     pub(crate) burst: Burst,
-    /// Its frames by egress, where they go to several queues.
-    pub(crate) partition: Partition,
     /// Cost of serving the present queue.
     pub(crate) service: Service,
     pub(crate) classifier: Classifier,

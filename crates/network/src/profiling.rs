@@ -28,7 +28,7 @@ impl FramePipeline {
     pub(crate) fn step_fetch(&mut self, fetch: impl FnOnce(&mut Self) -> usize) -> usize {
         let fetched = fetch(self);
         if fetched > 0 {
-            self.profiler.fetched(&mut self.burst.heads_watch);
+            self.profiler.fetched(self.burst.heads_watch());
         }
         fetched
     }
@@ -95,7 +95,7 @@ impl FramePipeline {
         received: DeviceFrames,
         publish: impl FnOnce(&mut Self),
     ) {
-        self.profiler.fetched(&mut self.burst.heads_watch);
+        self.profiler.fetched(self.burst.heads_watch());
         if let Some(slot) = self.slots.get(at).filter(|_| self.profiler.is_on()) {
             self.profiler.received(&slot.on.counters, received.frames, received.bytes);
         }

@@ -2,10 +2,13 @@
 
 use ring::GrantCopyBatch;
 
+use crate::partition::Partition;
 use crate::passed_grants::Origin;
 
 /// State that the receivers of the present burst share.
 pub struct Receivers {
+    /// The frames by egress, where they go to several queues.
+    pub partition: Partition,
     /// Slots whose rings have something to publish.
     pub dirty: Vec<usize>,
     /// Copies that are made together before anything is published.

@@ -79,11 +79,11 @@ impl FramePipeline {
         FramePipeline {
             slots: Slots::default(),
             burst: Burst::new(),
-            partition: Partition::default(),
             service: Service::default(),
             classifier: Classifier::new(switch),
             routes: Routes::for_worker(own, start),
             receivers: Receivers {
+                partition: Partition::default(),
                 dirty: Vec::with_capacity(BURST),
                 grant_copies: GrantCopyBatch::new(),
                 origin: Origin::Batch(0),
@@ -212,7 +212,7 @@ impl Pipeline for FramePipeline {
     fn request(&mut self, request: Request) {
         match request {
             Request::Profile(ProfileRequest { number, done }) => {
-                self.profiler.set_request(number, &mut self.burst.heads_watch);
+                self.profiler.set_request(number, self.burst.heads_watch());
                 drop(done);
             }
             Request::Capture(change, left) => {

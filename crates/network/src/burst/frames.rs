@@ -2,17 +2,9 @@
 
 use std::ops::{Index, Range};
 
-use super::{BURST, Frame};
-
-/// The order of a burst that was not reordered.
-pub(super) const IN_ORDER: [u8; BURST] = {
-    let (mut order, mut i) = ([0; BURST], 0);
-    while i < BURST {
-        order[i] = i as u8;
-        i += 1;
-    }
-    order
-};
+use super::Frame;
+#[cfg(test)]
+use super::delivery_order::IN_ORDER;
 
 /// Frames of a burst, in the order in which they are delivered.
 #[derive(Clone, Copy)]
@@ -75,7 +67,7 @@ impl Index<usize> for Frames<'_> {
     }
 }
 
-/// Up to [`BURST`] frames that are in no burst.
+/// Up to [`BURST`](super::BURST) frames that are in no burst.
 #[cfg(test)]
 impl<'a> From<&'a [Frame]> for Frames<'a> {
     fn from(frames: &'a [Frame]) -> Self {

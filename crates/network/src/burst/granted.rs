@@ -3,9 +3,11 @@
 use frame::{HEAD_LEN, Head, Headers, Offload};
 use ring::copies::Status;
 use ring::gather::{Chain, Gather};
+use ring::heads::Heads;
 
-use super::{Burst, MAX_FRAME};
+use super::{BURST, Burst, MAX_FRAME};
 use crate::count::DropReason;
+use crate::stage_profiler::Stopwatch;
 
 /// A granted frame whose first piece has so many bytes is likely to have all of its headers there,
 /// and nothing else: every copy of a piece more is one for the hypervisor to make. So many has the
@@ -34,16 +36,16 @@ impl Burst {
         mut check: impl FnMut(usize, &mut Head, &Headers, u32) -> Result<Offload, DropReason>,
     ) -> Result<(), Status> {
         self.chains.truncate(self.room());
-        self.fetch_heads();
+        self.granted.fetch(&self.gather, &self.chains);
         for i in 0..self.chains.len() {
             let chain = self.chains[i];
             let len = chain.len();
-            if let Some(status) = self.granted.failure(i) {
-                self.granted.clear();
+            if let Some(status) = self.granted.heads.failure(i) {
+                self.granted.heads.clear();
                 return Err(status);
             }
             let (frame, head) = (&mut self.frames[self.count], &mut self.heads[self.count]);
-            head.fill(|room| self.granted.read(i, room));
+            head.fill(|room| self.granted.heads.read(i, room));
             frame.start(chain, len, |frame| {
                 if len > MAX_FRAME {
                     return Err(DropReason::Oversized);
@@ -63,16 +65,38 @@ impl Burst {
             });
             self.count += 1;
         }
-        self.granted.clear();
+        self.granted.heads.clear();
         Ok(())
     }
 
-    /// Fetches the heads of the granted chains that were taken: first pieces, and more where those
-    /// do not hold all headers.
-    fn fetch_heads(&mut self) {
-        let (chains, heads) = (&self.chains, &mut self.granted);
-        self.heads_watch.during(|| heads.fetch(&self.gather, chains, FIRST_PIECE, HEAD_LEN as u32));
-        self.short.clear();
+    /// The time that fetching the heads of granted frames takes.
+    pub(crate) fn heads_watch(&mut self) -> &mut Stopwatch {
+        &mut self.granted.watch
+    }
+}
+
+/// Heads of granted frames on their way from their senders' memory.
+pub(super) struct GrantedHeads {
+    heads: Heads,
+    /// Which of them are too short.
+    short: Vec<usize>,
+    /// Time that fetching takes, while a profile is taken.
+    watch: Stopwatch,
+}
+
+impl Default for GrantedHeads {
+    fn default() -> Self {
+        let (heads, watch) = (Heads::new(), Stopwatch::default());
+        GrantedHeads { heads, short: Vec::with_capacity(BURST), watch }
+    }
+}
+
+impl GrantedHeads {
+    /// Fetches the heads of `chains`: first pieces, and more where those do not hold all headers.
+    fn fetch(&mut self, gather: &Gather, chains: &[Chain]) {
+        let (heads, short) = (&mut self.heads, &mut self.short);
+        self.watch.during(|| heads.fetch(gather, chains, FIRST_PIECE, HEAD_LEN as u32));
+        short.clear();
         for (i, chain) in chains.iter().enumerate() {
             let mut bytes = [0; HEAD_LEN];
             let len = heads.len(i);
@@ -80,13 +104,12 @@ impl Burst {
                 heads.read(i, &mut bytes);
                 let is_enough = |headers: &Headers| headers.is_whole() && !headers.claims_follow();
                 if !frame::parse(&bytes[..len]).as_ref().is_some_and(is_enough) {
-                    self.short.push(i);
+                    short.push(i);
                 }
             }
         }
-        if !self.short.is_empty() {
-            self.heads_watch
-                .during(|| heads.fetch_again(&self.gather, chains, &self.short, HEAD_LEN as u32));
+        if !short.is_empty() {
+            self.watch.during(|| heads.fetch_again(gather, chains, short, HEAD_LEN as u32));
         }
     }
 }

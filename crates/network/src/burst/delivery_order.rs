@@ -1,9 +1,18 @@
-//! Frames of a burst in another order than that in which they were fetched.
+//! The order in which the frames of a burst are delivered.
 
 use std::ops::Range;
 
-use super::frames::IN_ORDER;
 use super::{BURST, Burst};
+
+/// The order of a burst that was not reordered.
+pub(super) const IN_ORDER: [u8; BURST] = {
+    let (mut order, mut i) = ([0; BURST], 0);
+    while i < BURST {
+        order[i] = i as u8;
+        i += 1;
+    }
+    order
+};
 
 /// Parts that a burst has at most.
 pub(crate) const MAX_PARTS: usize = 16;
@@ -15,12 +24,38 @@ pub(crate) struct Part {
     pub bytes: u64,
 }
 
-impl Burst {
-    /// Brings the frames into another order: that in which the lists of `parts` name them, each of
-    /// them once, by their places in the order of fetching. Only the order changes: the frames stay
-    /// where they are.
+/// The order in which the frames of a burst are delivered: that in which they were fetched, or
+/// another one.
+pub(super) struct DeliveryOrder {
+    places: [u8; BURST],
+    is_changed: bool,
+    /// What is known of frames of the new order.
+    parts: Vec<Part>,
+}
+
+impl Default for DeliveryOrder {
+    fn default() -> Self {
+        let parts = Vec::with_capacity(MAX_PARTS);
+        DeliveryOrder { places: IN_ORDER, is_changed: false, parts }
+    }
+}
+
+impl DeliveryOrder {
+    /// The places of the frames in the order of fetching.
+    #[inline(always)]
+    pub fn places(&self) -> &[u8; BURST] {
+        &self.places
+    }
+
+    /// Whether it is another one than that of fetching.
     #[inline]
-    pub(crate) fn reorder<'a>(&mut self, parts: impl Iterator<Item = (&'a [u8; BURST], Part)>) {
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    /// See [`Burst::reorder`].
+    #[inline]
+    fn change<'a>(&mut self, parts: impl Iterator<Item = (&'a [u8; BURST], Part)>) {
         // Whole lists are copied, which takes no call: what is too much is overwritten by the next.
         let mut order = [0; 2 * BURST];
         self.parts.clear();
@@ -30,31 +65,42 @@ impl Burst {
             }
             self.parts.push(part);
         }
-        debug_assert_eq!(self.parts.last().map_or(0, |part| part.frames.end), self.count);
         if let Some(order) = order.first_chunk() {
-            self.order = *order;
+            self.places = *order;
         }
-        (self.is_reordered, self.alike) = (true, 0);
+        self.is_changed = true;
+    }
+
+    /// Goes back to the order in which the frames were fetched.
+    #[inline]
+    pub fn restore(&mut self) {
+        if self.is_changed {
+            (self.places, self.is_changed) = (IN_ORDER, false);
+            self.parts.clear();
+        }
+    }
+}
+
+impl Burst {
+    /// Brings the frames into another order: that in which the lists of `parts` name them, each of
+    /// them once, by their places in the order of fetching. Only the order changes: the frames stay
+    /// where they are.
+    #[inline]
+    pub(crate) fn reorder<'a>(&mut self, parts: impl Iterator<Item = (&'a [u8; BURST], Part)>) {
+        self.order.change(parts);
+        debug_assert_eq!(self.order.parts.last().map_or(0, |part| part.frames.end), self.count);
+        self.alike = 0;
     }
 
     /// Bytes of some frames.
     #[inline]
     pub(crate) fn bytes_of(&self, frames: Range<usize>) -> u64 {
-        if !self.is_reordered {
+        if !self.order.is_changed {
             return self.frames[frames].iter().map(|frame| u64::from(frame.len)).sum();
         }
-        match self.parts.iter().find(|part| part.frames == frames) {
+        match self.order.parts.iter().find(|part| part.frames == frames) {
             Some(part) => part.bytes,
             None => frames.map(|i| u64::from(self.frame(i).len)).sum(),
-        }
-    }
-
-    /// Goes back to the order in which the frames were fetched.
-    #[inline]
-    pub(super) fn restore_order(&mut self) {
-        if self.is_reordered {
-            (self.order, self.is_reordered) = (IN_ORDER, false);
-            self.parts.clear();
         }
     }
 }
