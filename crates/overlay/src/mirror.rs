@@ -22,6 +22,8 @@
 
 mod addresses;
 mod claims;
+mod kernel_rows;
+mod local_stations;
 mod network;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,34 +1,17 @@
 //! One network of an overlay: what the kernel has, what the overlay has, and what is to be done.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use frame::{Mac, Vni};
 
 use super::addresses::Addresses;
+use super::kernel_rows::{KernelRows, Place};
+use super::local_stations::LocalStations;
 use super::{
-    ADOPTED_MS, AddressAnnouncement, Announcement, Change, Devices, MAX_STATIONS, PATIENCE_MS,
-    Peer, Presence, QUIET_MS, Row, STALE_MS,
+    AddressAnnouncement, Announcement, Change, Devices, PATIENCE_MS, Peer, Presence, QUIET_MS, Row,
+    STALE_MS,
 };
-
-/// Where the bridge has a station.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Tunnel,
-    Here { sticky: bool },
-    Elsewhere,
-}
-
-impl Place {
-    fn is_here(self) -> bool {
-        matches!(self, Place::Here { .. })
-    }
-
-    /// Whether it is behind the same port.
-    fn is_like(self, other: Place) -> bool {
-        self == other || self.is_here() && other.is_here()
-    }
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Vtep {
@@ -40,10 +23,8 @@ struct Vtep {
 /// One network.
 pub(super) struct Network {
     devices: Devices,
-    // What the kernel has.
-    places: HashMap<Mac, Place>,
-    vteps: HashMap<Mac, IpAddr>,
-    floods: BTreeSet<IpAddr>,
+    kernel: KernelRows,
+    local: LocalStations,
     // What the overlay has.
     stations: HashMap<Mac, IpAddr>,
     peers: BTreeMap<IpAddr, Vtep>,
@@ -56,11 +37,6 @@ pub(super) struct Network {
     withdrawn: BTreeMap<Mac, Option<u64>>,
     /// The first withdrawal that is not decided, and the last one.
     waiting: Option<(u64, u64)>,
-    /// Stations of this host; none is away.
-    here: HashMap<Mac, Presence>,
-    unannounced: BTreeSet<Mac>,
-    /// What an earlier process has announced, and until when that stays.
-    adopted: Option<(u64, HashSet<Mac>)>,
     /// The IP addresses of stations.
     addresses: Addresses,
 }
@@ -70,18 +46,14 @@ impl Network {
     pub fn new(devices: Devices) -> Network {
         Network {
             devices,
-            places: HashMap::new(),
-            vteps: HashMap::new(),
-            floods: BTreeSet::new(),
+            kernel: KernelRows::default(),
+            local: LocalStations::default(),
             stations: HashMap::new(),
             peers: BTreeMap::new(),
             held: HashMap::new(),
             touched: BTreeSet::new(),
             withdrawn: BTreeMap::new(),
             waiting: None,
-            here: HashMap::new(),
-            unannounced: BTreeSet::new(),
-            adopted: None,
             addresses: Addresses::default(),
         }
     }
@@ -96,72 +68,38 @@ impl Network {
 
     /// Whether a row is known, or one more can be.
     pub fn has_room(&self, row: &Row) -> bool {
-        let known = match row {
-            Row::Bridge { mac, .. } => self.places.contains_key(mac),
-            Row::Tunnel { mac, vtep, .. } => {
-                self.vteps.contains_key(mac) || self.floods.contains(vtep)
-            }
-            Row::Neighbour { address, .. } => return self.addresses.has_room(*address),
-        };
-        known || self.vteps.len().max(self.places.len()).max(self.floods.len()) < MAX_STATIONS
-    }
-
-    fn place(&self, port: u32, sticky: bool) -> Place {
-        match port {
-            port if port == self.devices.vxlan => Place::Tunnel,
-            port if port == self.devices.here => Place::Here { sticky },
-            _ => Place::Elsewhere,
+        match row {
+            Row::Bridge { mac, .. } => self.kernel.has_room_for_place(*mac),
+            Row::Tunnel { mac, vtep, .. } => self.kernel.has_room_for_vtep(*mac, *vtep),
+            Row::Neighbour { address, .. } => self.addresses.has_room(*address),
         }
     }
 
     /// All rows that the kernel has.
     pub fn rows(&self) -> impl Iterator<Item = Row> {
-        let Devices { bridge, vxlan, here } = self.devices;
-        let places = self.places.iter().filter_map(move |(mac, place)| {
-            let (port, sticky) = match *place {
-                Place::Tunnel => (vxlan, false),
-                Place::Here { sticky } => (here, sticky),
-                Place::Elsewhere => return None,
-            };
-            Some(Row::Bridge { bridge, port, mac: *mac, sticky })
-        });
-        let tunnel = move |mac, vtep| Row::Tunnel { device: vxlan, mac, vtep };
-        let vteps = self.vteps.iter().map(move |(mac, vtep)| tunnel(*mac, *vtep));
-        let floods = self.floods.iter().map(move |vtep| tunnel(Mac([0; 6]), *vtep));
-        places.chain(vteps).chain(floods).chain(self.addresses.rows(bridge))
+        self.kernel.rows(self.devices).chain(self.addresses.rows(self.devices.bridge))
     }
 
     pub fn apply(&mut self, now: u64, row: Row, present: bool) {
         match row {
             Row::Tunnel { mac, vtep, .. } if mac.is_zero() => {
-                let changed =
-                    if present { self.floods.insert(vtep) } else { self.floods.remove(&vtep) };
-                if changed && !present {
+                if self.kernel.set_flood(vtep, present) && !present {
                     self.wait(now);
                 }
             }
             Row::Tunnel { mac, vtep, .. } => {
-                if present {
-                    self.vteps.insert(mac, vtep);
-                } else if self.vteps.get(&mac) == Some(&vtep) {
-                    self.vteps.remove(&mac);
-                }
+                self.kernel.set_vtep(mac, vtep, present);
                 self.touched.insert(mac);
             }
             Row::Neighbour { address, owner, learned, .. } => {
                 self.addresses.apply(address, present.then_some(owner), learned);
             }
             Row::Bridge { port, mac, sticky, .. } => {
-                let place = self.place(port, sticky);
-                if present {
-                    self.places.insert(mac, place);
-                } else if self.places.get(&mac).is_some_and(|known| known.is_like(place)) {
-                    self.places.remove(&mac);
-                }
+                self.kernel.set_place(mac, Place::of(self.devices, port, sticky), present);
                 self.touched.insert(mac);
                 // Somebody has taken away what is to be there.
-                if !self.places.contains_key(&mac) && self.here.contains_key(&mac) {
-                    self.unannounced.insert(mac);
+                if self.kernel.place(mac).is_none() {
+                    self.local.lost(mac);
                 }
             }
         }
@@ -185,11 +123,7 @@ impl Network {
     pub fn reconcile(&mut self, now: u64, vni: Vni, changes: &mut Vec<Change>) {
         let mut moves = Vec::new();
         for mac in std::mem::take(&mut self.touched) {
-            let target = match self.places.get(&mac) {
-                Some(Place::Tunnel) => self.vteps.get(&mac).copied(),
-                _ => None,
-            };
-            match target {
+            match self.kernel.vtep(mac) {
                 Some(vtep) => {
                     self.withdrawn.remove(&mac);
                     if self.stations.get(&mac) != Some(&vtep) {
@@ -201,7 +135,7 @@ impl Network {
                 }
                 None if !self.stations.contains_key(&mac) => {}
                 // Replaced: it is at another port of the bridge.
-                None if self.places.get(&mac).is_some_and(|place| *place != Place::Tunnel) => {
+                None if self.kernel.place(mac).is_some_and(|place| place != Place::Tunnel) => {
                     self.drop_station(vni, mac, &mut moves);
                 }
                 None => {
@@ -231,14 +165,14 @@ impl Network {
         let open: Vec<Mac> = open.map(|(mac, _)| *mac).collect();
         for mac in open {
             let vtep = self.stations.get(&mac);
-            if vtep.is_some_and(|vtep| self.floods.contains(vtep)) {
+            if vtep.is_some_and(|vtep| self.kernel.floods().contains(vtep)) {
                 self.drop_station(vni, mac, moves);
             } else {
                 self.withdrawn.insert(mac, Some(now + STALE_MS));
             }
         }
         for (vtep, peer) in &mut self.peers {
-            if peer.floods && !self.floods.contains(vtep) && peer.stale.is_none() {
+            if peer.floods && !self.kernel.floods().contains(vtep) && peer.stale.is_none() {
                 peer.stale = Some(now + STALE_MS);
             }
         }
@@ -266,8 +200,8 @@ impl Network {
     /// The VTEPs that are new, and those that are gone.
     fn reconcile_peers(&mut self, now: u64, vni: Vni) -> (Vec<Change>, Vec<Change>) {
         let (mut new, mut gone) = (Vec::new(), Vec::new());
-        for vtep in self.floods.iter().chain(self.held.keys()) {
-            let floods = self.floods.contains(vtep);
+        for vtep in self.kernel.floods().iter().chain(self.held.keys()) {
+            let floods = self.kernel.floods().contains(vtep);
             let peer = self.peers.get_mut(vtep);
             match peer {
                 None => {
@@ -288,7 +222,7 @@ impl Network {
         self.peers.retain(|vtep, peer| {
             let is_over = peer.stale.is_some_and(|until| until <= now);
             let is_used = self.held.contains_key(vtep);
-            if self.floods.contains(vtep)
+            if self.kernel.floods().contains(vtep)
                 || (peer.floods && !is_over && (waits || peer.stale.is_some()))
             {
                 return true;
@@ -307,75 +241,41 @@ impl Network {
 
     /// Stations of this host.
     pub fn here(&self) -> &HashMap<Mac, Presence> {
-        &self.here
+        self.local.known()
     }
 
     /// A station is at a port of this host, or is there no more.
     pub fn set_here(&mut self, mac: Mac, presence: Presence) {
-        match presence {
-            Presence::Away => {
-                self.here.remove(&mac);
-                self.addresses.set_given(mac, &[]);
-                self.addresses.set_heard(mac, &[]);
-            }
-            _ => _ = self.here.insert(mac, presence),
+        if presence == Presence::Away {
+            self.addresses.set_given(mac, &[]);
+            self.addresses.set_heard(mac, &[]);
         }
-        // What is said again is announced again: another host may have taken it meanwhile.
-        self.unannounced.insert(mac);
+        self.local.set(mac, presence);
     }
 
-    /// All rows are known: what is missing is announced. What is announced already belongs to an
-    /// earlier process the first time, and perhaps to a station that will speak soon.
+    /// All rows are known: what is missing is announced.
     pub fn compare(&mut self, now: u64) {
-        let missing = self.here.keys().filter(|mac| !self.places.contains_key(mac));
-        self.unannounced.extend(missing);
+        self.local.compare(now, &self.kernel);
         self.addresses.compare();
-        let announced = self.places.iter().filter(|(_, place)| place.is_here());
-        let announced: HashSet<Mac> = announced.map(|(mac, _)| *mac).collect();
-        match &self.adopted {
-            None => self.adopted = Some((now + ADOPTED_MS, announced)),
-            Some((_, adopted)) => self.unannounced.extend(announced.difference(adopted)),
-        }
     }
 
     pub fn announcements(&mut self, now: u64) -> Vec<Announcement> {
-        if let Some((until, adopted)) = &mut self.adopted
-            && *until <= now
-        {
-            self.unannounced.extend(adopted.drain());
+        if self.local.end_adoption(now) {
             self.addresses.compare();
         }
-        let here = self.devices.here;
-        let mut writes = Vec::new();
-        for mac in std::mem::take(&mut self.unannounced) {
-            let announced = match self.places.get(&mac) {
-                Some(Place::Here { sticky: true }) => Presence::Sticky,
-                Some(Place::Here { sticky: false }) => Presence::Moves,
-                // A row that is another's is never taken away.
-                _ => Presence::Away,
-            };
-            let presence = self.here.get(&mac).copied().unwrap_or(Presence::Away);
-            if presence != announced {
-                writes.push(Announcement { here, mac, presence });
-            }
-        }
-        writes
+        self.local.announcements(self.devices.here, &self.kernel)
     }
 
     pub fn address_announcements(&mut self) -> Vec<AddressAnnouncement> {
-        let adopted = self.adopted.as_ref().map(|(_, macs)| macs);
-        let is_adopted =
-            |mac| adopted.is_some_and(|macs| macs.contains(&mac)) && !self.here.contains_key(&mac);
-        self.addresses.announcements(self.devices.bridge, is_adopted)
+        let local = &self.local;
+        self.addresses.announcements(self.devices.bridge, |mac| local.is_adopted(mac))
     }
 
     pub fn deadline(&self) -> Option<u64> {
         let waiting = self.waiting.map(|(first, last)| (last + QUIET_MS).min(first + PATIENCE_MS));
         let stale = self.peers.values().filter_map(|peer| peer.stale);
         let withdrawn = self.withdrawn.values().filter_map(|until| *until);
-        let adopted = self.adopted.as_ref().filter(|(_, macs)| !macs.is_empty());
-        let adopted = adopted.map(|(until, _)| *until);
-        waiting.into_iter().chain(stale).chain(withdrawn).chain(adopted).min()
+        waiting.into_iter().chain(stale).chain(withdrawn).chain(self.local.deadline()).min()
     }
 
     /// The VTEPs that the overlay has.
