@@ -170,6 +170,31 @@ impl Domain {
         self.end()
     }
 
+    /// Loads the module of its frontend anew, with this many queues at most. Not while it has a vif
+    /// in use.
+    ///
+    /// # Errors
+    /// When the guest cannot do it within `limit`.
+    pub fn load_frontend(&self, queues: u16, limit: Duration) -> Result<(), GuestError> {
+        let load = format!("insmod /modules/xen-netfront.ko max_queues={queues}");
+        self.must(&format!("rmmod xen_netfront; {load}"), limit).map(drop)
+    }
+
+    /// Detaches all of its vifs, and waits until their interfaces are gone.
+    ///
+    /// # Errors
+    /// When the toolstack fails, or the guest has an interface after `limit`.
+    pub fn detach_vifs(&self, limit: Duration) -> Result<(), GuestError> {
+        let id = self.id;
+        let detach = format!(
+            "for handle in $(xenstore-list /local/domain/{id}/device/vif); do
+            xl network-detach {id} $handle || exit
+            done"
+        );
+        self.dom0.must(&detach, limit)?;
+        self.must("while ls /sys/class/net | grep -q eth; do usleep 50000; done", limit).map(drop)
+    }
+
     /// `xl save`. The guest is gone then, and its state is in a file of dom0.
     ///
     /// # Errors

@@ -231,9 +231,9 @@ impl Drop for Scene {
         }
         // Guests that cannot be brought back to where they were go, too.
         if let Some(guests) = guests
-            && guests.iter().all(|guest| {
-                unplug(&self.dom0, guest).inspect_err(|error| eprintln!("{error}")).is_ok()
-            })
+            && guests
+                .iter()
+                .all(|guest| unplug(guest).inspect_err(|error| eprintln!("{error}")).is_ok())
             && let Some(host) = self.host.as_mut()
         {
             host.guests = Some(guests);
@@ -242,22 +242,11 @@ impl Drop for Scene {
 }
 
 /// Takes a guest back to where it was without vifs. An error says that it is of no more use.
-fn unplug(dom0: &Dom0, guest: &Domain) -> Result<String, GuestError> {
+fn unplug(guest: &Domain) -> Result<String, GuestError> {
     clean(guest)?;
-    let id = guest.id();
-    let detach = format!(
-        "for handle in $(xenstore-list /local/domain/{id}/device/vif); do xl network-detach {id} $handle || exit; done"
-    );
-    dom0.must(&detach, LIMIT)?;
-    guest.must("while ls /sys/class/net | grep -q eth; do usleep 50000; done", LIMIT)?;
-    load_frontend(guest, QUEUES)?;
+    guest.detach_vifs(LIMIT)?;
+    guest.load_frontend(QUEUES, LIMIT)?;
     // The frontend of Linux 6.1 loses the buffers of its receive queues, a megabyte each, when it
     // disconnects, whoever the backend is. A guest without memory kills what tests run in it.
     guest.must("[ $(awk '/MemAvailable/ { print $2 }' /proc/meminfo) -gt 40000 ]", LIMIT)
-}
-
-/// Loads the frontend's module anew, with this many queues at most.
-pub fn load_frontend(guest: &Domain, queues: u16) -> Result<String, GuestError> {
-    let load = format!("insmod /modules/xen-netfront.ko max_queues={queues}");
-    guest.must(&format!("rmmod xen_netfront; {load}"), LIMIT)
 }

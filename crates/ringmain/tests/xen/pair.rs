@@ -1,6 +1,6 @@
 //! Traffic between stock guests, and with dom0.
 
-use super::host::{QUEUES, Scene, VIF, load_frontend};
+use super::host::{QUEUES, Scene, VIF};
 use super::traffic::{
     At, LIMIT, RETURN, address, address_it, clean, listens, ping, ping_both, tcp_both, udp,
 };
@@ -32,7 +32,7 @@ pub fn many_streams(from: &Domain, to: &Domain, address: &str) {
 fn one_queue_beside_four() {
     let scene = Scene::new("");
     let [_, single] = scene.guests();
-    load_frontend(single, 1).unwrap();
+    single.load_frontend(1, LIMIT).unwrap();
     let [a, b] = scene.plugged(["", ""]);
     // A frontend with one queue has its keys where they were before there were several.
     for (guest, ring, queues) in [(a, "queue-3/tx-ring-ref", 4), (b, "tx-ring-ref", 1)] {

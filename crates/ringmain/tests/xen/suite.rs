@@ -1,7 +1,7 @@
 //! The suite that runs on every hypervisor, on Xen itself: in dom0, in the daemon's place.
 
 use super::executable::executable;
-use super::host::{Scene, load_frontend};
+use super::host::Scene;
 use super::traffic::LIMIT;
 use lab::guest::Shell;
 
@@ -20,7 +20,7 @@ fn the_suite_of_all_hypervisors_passes() {
     // It waits for two vifs with one queue each, whose guests make themselves heard, and destroys
     // one of these.
     let guests = scene.guests();
-    guests.iter().for_each(|guest| drop(load_frontend(guest, 1).unwrap()));
+    guests.iter().for_each(|guest| guest.load_frontend(1, LIMIT).unwrap());
     let suite = scene.dom0.spawn(&run("on_xen")).unwrap();
     for guest in guests {
         let interface = scene.plug(guest, "");

@@ -148,8 +148,7 @@ impl Host {
         // Words where `xl.cfg` has commas.
         let vif = system.vif().replace(',', " ");
         for (guest, address) in [&self.sender, &self.receiver].into_iter().zip(ADDRESSES) {
-            let load = format!("insmod /modules/xen-netfront.ko max_queues={queues}");
-            guest.must(&format!("rmmod xen_netfront; {load}"), TIMEOUT)?;
+            guest.load_frontend(queues, TIMEOUT)?;
             self.dom0.must(&format!("xl network-attach {} {vif}", guest.id()), TIMEOUT)?;
             let configure = format!(
                 "until [ -d /sys/class/net/eth0 ]; do usleep 50000; done
@@ -163,17 +162,7 @@ impl Host {
 
     /// Detaches the vifs.
     fn disconnect(&self) -> Result<(), GuestError> {
-        for guest in [&self.sender, &self.receiver] {
-            let id = guest.id();
-            let detach = format!(
-                "for handle in $(xenstore-list /local/domain/{id}/device/vif); do
-                xl network-detach {id} $handle || exit
-                done"
-            );
-            self.dom0.must(&detach, TIMEOUT)?;
-            guest.must("while [ -d /sys/class/net/eth0 ]; do usleep 50000; done", TIMEOUT)?;
-        }
-        Ok(())
+        [&self.sender, &self.receiver].into_iter().try_for_each(|guest| guest.detach_vifs(TIMEOUT))
     }
 
     /// One run of one point.
