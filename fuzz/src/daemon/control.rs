@@ -1,6 +1,5 @@
 //! Clients of the control socket that send anything.
 
-use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
@@ -164,13 +163,7 @@ struct Client {
 
 impl Client {
     fn connect(site: &Site) -> Client {
-        let stream = loop {
-            match UnixStream::connect(site.control()) {
-                // By the fuzzer's alarm.
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                connected => break connected.expect("the daemon listens"),
-            }
-        };
+        let stream = stubborn::connect(site.control()).expect("the daemon listens");
         Client { stream, is_spoilt: false }
     }
 

@@ -54,7 +54,7 @@ impl HostileFrontEnd {
     /// Connects, after an earlier connection has ended.
     pub fn connect(&mut self) {
         self.disconnect();
-        self.stream = UnixStream::connect(&self.path).ok();
+        self.stream = stubborn::connect(&self.path).ok();
     }
 
     /// Hangs up.

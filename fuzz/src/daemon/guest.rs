@@ -10,6 +10,7 @@ use hypervisor::PAGE;
 use ring::Memory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::io::retry_on_intr;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketAddrUnix,
     SocketFlags, SocketType, connect, recvmsg, socket_with,
@@ -61,7 +62,7 @@ impl HostileGuest {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a socket");
         let address = SocketAddrUnix::new(path).expect("an address");
-        connect(&socket, &address).expect("the hypervisor listens");
+        retry_on_intr(|| connect(&socket, &address)).expect("the hypervisor listens");
         let (channels, store) = (Vec::new(), None);
         HostileGuest { number, socket, memory, file, domain: 0, version: 1, channels, store }
     }

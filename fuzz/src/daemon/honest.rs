@@ -1,6 +1,5 @@
 //! Two guests that keep to the protocol, and must be served whatever others do.
 
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,8 @@ use ring::driver::{Direction, DriverRing, Piece, Used};
 use ring::split::driver::SplitDriver;
 use vhost_user::net::feature::bit;
 use vhost_user_driver::{Driver, FrontEnd, FrontEndConfig, Guest};
+
+use super::stubborn;
 
 /// Bytes of a buffer.
 const BUFFER: u64 = 2048;
@@ -79,7 +80,7 @@ impl Station {
             mtu: None,
             protocol: FrontEndConfig::usual_protocol(),
         };
-        let stream = UnixStream::connect(path).expect("the port listens");
+        let stream = stubborn::connect(path).expect("the port listens");
         let mut front = FrontEnd::negotiate(stream, &config).expect("a connection");
         let mut guest = Guest::new(2 << 20, 2).expect("memory");
         front.share(&guest).expect("a memory table");

@@ -1,8 +1,10 @@
 //! Sockets of peers that never wait for the daemon for long.
 
-use std::io::IoSlice;
+use std::io::{self, ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -10,6 +12,16 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 /// How long the daemon may take to answer before the peer goes on.
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
+
+/// Connects to a socket of the daemon. The fuzzer's alarm interrupts calls.
+pub fn connect(path: &Path) -> io::Result<UnixStream> {
+    loop {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            connected => return connected,
+        }
+    }
+}
 
 /// Sends bytes and descriptors, or nothing when that is not possible at once.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
