@@ -18,7 +18,7 @@ fn streams_between_guests_with_one_two_and_four_queues() {
 }
 
 /// How often streams are sent until a receiver was prompt.
-const ATTEMPTS: usize = 10;
+const ATTEMPTS: usize = 60;
 
 /// Bytes that the server has copied for itself so far.
 fn copied(site: &Site) -> u64 {
@@ -40,12 +40,16 @@ fn streams_between_guests_that_copy_for_themselves() {
         // A receiver on a busy processor uses up its credit, also when it loses nothing, and the
         // backend copies for it until it has earned more. So streams are sent until it was prompt,
         // and has copied half of their bytes.
+        let mut copies = Vec::new();
         let prompt = (0..ATTEMPTS).any(|_| {
             let before = copied(&site);
             succeeds(site.guest("client", "10.9.0.2", queues, "send 10.9.0.1 8 64"));
-            copied(&site) - before >= 8 * 32 * BLOCK as u64
+            let copied = copied(&site) - before;
+            copies.push(copied);
+            copied >= 8 * 32 * BLOCK as u64
         });
-        assert!(prompt, "{}", site.ask(&["port", "show", "guests/server"]).unwrap());
+        let shown = || site.ask(&["port", "show", "guests/server"]).unwrap();
+        assert!(prompt, "{copies:?} bytes\n{}", shown());
         drop(server);
         wait(|| !site.ask(&["port", "list"]).unwrap().contains("guests/"));
     }
