@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::id::QueueId;
 
@@ -76,15 +76,80 @@ impl Watcher {
 
     /// Sleeps until something is signalled, or `timeout` has passed (`None`: for ever), and tells
     /// `each` of it.
-    pub fn wait(&self, timeout: Option<Duration>, mut each: impl FnMut(Signal)) {
-        let timeout = timeout
-            .map(|t| Timespec { tv_sec: t.as_secs() as i64, tv_nsec: t.subsec_nanos().into() });
+    pub fn wait(&self, timeout: Option<Duration>, each: impl FnMut(Signal)) {
+        match timeout {
+            Some(timeout) if !timeout.is_zero() => {
+                if self.sleep(timeout) {
+                    self.take(Some(&Timespec::default()), each);
+                }
+            }
+            Some(_) => self.take(Some(&Timespec::default()), each),
+            None => self.take(None, each),
+        }
+    }
+
+    /// Sleeps until something is signalled, or `timeout` has passed. Returns whether something is.
+    ///
+    /// `epoll_pwait` counts in whole milliseconds, and kernels before Linux 5.11 have nothing
+    /// finer. `ppoll` counts in nanoseconds, and takes an epoll set as it takes any file.
+    fn sleep(&self, timeout: Duration) -> bool {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        // An interrupted sleep reports nothing, and the worker comes back soon enough.
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout))
+            .is_ok_and(|ready| ready > 0)
+    }
+
+    /// Takes what is signalled, after it has waited for that as long as `timeout` says.
+    fn take(&self, timeout: Option<&Timespec>, mut each: impl FnMut(Signal)) {
         let mut events = [MaybeUninit::uninit(); SIGNALS];
-        // An interrupted wait reports nothing, and the worker comes back soon enough.
-        if let Ok((events, _)) = epoll::wait(&self.0, &mut events, timeout.as_ref()) {
+        if let Ok((events, _)) = epoll::wait(&self.0, &mut events, timeout) {
             for event in events {
                 each(Signal::decode(event.data.u64()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::doorbell::Doorbell;
+
+    /// How many signals a wait reports.
+    fn count(watcher: &Watcher, timeout: Option<Duration>) -> usize {
+        let mut count = 0;
+        watcher.wait(timeout, |_| count += 1);
+        count
+    }
+
+    #[test]
+    fn a_signal_is_reported_once_by_each_kind_of_wait() {
+        let (watcher, doorbell) = (Watcher::new().unwrap(), Doorbell::new().unwrap());
+        watcher.add(doorbell.fd(), Signal::Doorbell).unwrap();
+        for timeout in [None, Some(Duration::ZERO), Some(Duration::from_secs(3600))] {
+            doorbell.sleeping.announce();
+            doorbell.ring();
+            assert_eq!(count(&watcher, timeout), 1, "{timeout:?}");
+            assert_eq!(count(&watcher, Some(Duration::ZERO)), 0);
+            assert_eq!(count(&watcher, Some(Duration::from_micros(1))), 0);
+        }
+    }
+
+    #[test]
+    fn sleeps_are_not_rounded_up_to_milliseconds() {
+        let watcher = Watcher::new().unwrap();
+        let sleep = |_| {
+            let start = Instant::now();
+            assert_eq!(count(&watcher, Some(Duration::from_micros(20))), 0);
+            start.elapsed()
+        };
+        // Each of them may end late, on a machine that has more to do.
+        let shortest = (0..500).map(sleep).min().unwrap();
+        assert!(shortest < Duration::from_millis(1), "{shortest:?}");
     }
 }
