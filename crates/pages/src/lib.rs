@@ -191,4 +191,49 @@ mod tests {
         let what = "put <!-- test: run --> or <!-- test: needs=WHAT --> above these blocks";
         assert!(without.is_empty(), "{what}: {without:#?}");
     }
+
+    /// All Rust files in a folder.
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+
+    /// The lines of doc comments at which a block begins that rustdoc takes for a test.
+    fn doc_tests(source: &str) -> Vec<usize> {
+        let (mut lines, mut inside) = (Vec::new(), false);
+        for (number, line) in (1..).zip(source.lines()) {
+            let line = line.trim_start();
+            let doc = line.strip_prefix("///").or_else(|| line.strip_prefix("//!"));
+            let Some(language) = doc.and_then(|doc| doc.trim().strip_prefix("```")) else {
+                continue;
+            };
+            inside = !inside;
+            if inside && language != "text" {
+                lines.push(number);
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn doc_comments_have_no_tests() {
+        assert_eq!(doc_tests("/// ```text\n/// ```\n/// ```\n/// x();\n/// ```\n"), [3]);
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut found = Vec::new();
+        sources(&crates, &mut found);
+        assert!(found.len() > 100, "{} files", found.len());
+        let tests = found.iter().flat_map(|path| {
+            let lines = doc_tests(&fs::read_to_string(path).unwrap());
+            lines.into_iter().map(move |line| format!("{}:{line}", path.display()))
+        });
+        let tests: Vec<String> = tests.collect();
+        // `scripts/test` does not run rustdoc, which would take half a minute to find nothing.
+        assert!(tests.is_empty(), "write these as unit tests, or mark them as text: {tests:#?}");
+    }
 }
