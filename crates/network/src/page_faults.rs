@@ -107,3 +107,21 @@ fn wait_for(burst: &Burst, faults: Faults) -> u64 {
     let excess = FAULT * burst.gather.excess_faults(faults.cost / FAULT);
     wait_cost(faults, excess)
 }
+
+#[cfg(test)]
+mod tests {
+    use ring::Memory;
+    use runtime::ThreadUsage;
+
+    #[test]
+    fn each_page_that_is_touched_first_is_a_fault() {
+        const PAGES: usize = 64;
+        let memory = Memory::shared(PAGES * 4096).unwrap().0;
+        let before = ThreadUsage::now();
+        for page in 0..PAGES as u64 {
+            memory.write(page * 4096, &[1]).unwrap();
+        }
+        let faults = (ThreadUsage::now() - before).faults;
+        assert!(faults >= PAGES as u64 / 16, "{faults} faults");
+    }
+}

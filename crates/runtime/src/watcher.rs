@@ -76,40 +76,33 @@ impl Watcher {
 
     /// Sleeps until something is signalled, or `timeout` has passed (`None`: for ever), and tells
     /// `each` of it.
-    pub fn wait(&self, timeout: Option<Duration>, each: impl FnMut(Signal)) {
-        match timeout {
-            Some(timeout) if !timeout.is_zero() => {
-                if self.sleep(timeout) {
-                    self.take(Some(&Timespec::default()), each);
-                }
-            }
-            Some(_) => self.take(Some(&Timespec::default()), each),
-            None => self.take(None, each),
+    pub fn wait(&self, timeout: Option<Duration>, mut each: impl FnMut(Signal)) {
+        if let Some(timeout) = timeout
+            && !timeout.is_zero()
+            && !self.sleep(timeout)
+        {
+            return;
         }
-    }
-
-    /// Sleeps until something is signalled, or `timeout` has passed. Returns whether something is.
-    ///
-    /// `epoll_pwait` counts in whole milliseconds, and kernels before Linux 5.11 have nothing
-    /// finer. `ppoll` counts in nanoseconds, and takes an epoll set as it takes any file.
-    fn sleep(&self, timeout: Duration) -> bool {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        // An interrupted sleep reports nothing, and the worker comes back soon enough.
-        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&timeout))
-            .is_ok_and(|ready| ready > 0)
-    }
-
-    /// Takes what is signalled, after it has waited for that as long as `timeout` says.
-    fn take(&self, timeout: Option<&Timespec>, mut each: impl FnMut(Signal)) {
+        let timeout = timeout.map(|_| Timespec::default());
         let mut events = [MaybeUninit::uninit(); SIGNALS];
-        if let Ok((events, _)) = epoll::wait(&self.0, &mut events, timeout) {
+        // An interrupted wait reports nothing, and the worker comes back soon enough.
+        if let Ok((events, _)) = epoll::wait(&self.0, &mut events, timeout.as_ref()) {
             for event in events {
                 each(Signal::decode(event.data.u64()));
             }
         }
+    }
+
+    /// Sleeps until something is signalled, or `timeout` has passed. Returns whether something is;
+    /// not, where the sleep was interrupted.
+    ///
+    /// `epoll_pwait` counts in whole milliseconds, and kernels before Linux 5.11 have nothing
+    /// finer. `ppoll` counts in nanoseconds, and takes an epoll set as it takes any file.
+    fn sleep(&self, timeout: Duration) -> bool {
+        // A time that the kernel cannot count is for ever.
+        let timeout = Timespec::try_from(timeout).ok();
+        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref())
+            .is_ok_and(|ready| ready > 0)
     }
 }
 
