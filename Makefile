@@ -51,8 +51,8 @@ bench-embedded: ## each switch of the embedded hypervisor, on against off
 
 bench-instructions: ## instructions per frame, step by step
 	@scripts/deps build instructions
-	$(CARGO) build --release --locked
-	$(LAB) bench-instructions $(ARGS)
+	$(CARGO) build --release --locked --bin bench-instructions
+	$(TARGET)/release/bench-instructions $(ARGS)
 
 bench-isolation: ## what guests keep beside a hostile neighbour, attack by attack
 	@scripts/deps build

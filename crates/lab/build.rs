@@ -1,5 +1,4 @@
-//! Compiles the program that guests run commands with, and tells the laboratory which compiler made
-//! it: what it counts of itself depends on that.
+//! Compiles the program that guests run commands with.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,11 +24,6 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed={AGENT}");
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(&rustc).arg("--version").output();
-    let said = output
-        .map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        .unwrap_or_default();
-    println!("cargo::rustc-env=RINGMAIN_COMPILER={said}");
     compile_agent(rustc);
 }
 

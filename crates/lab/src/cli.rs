@@ -18,7 +18,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Generate traffic against any vhost-user back-end, check every frame, and measure
-    Load(Box<lab::load::Args>),
+    Load(Box<load::Args>),
     /// Start two guests under QEMU, on Xen or as processes, send between them with 1, 2 and 4
     /// queues, and make a report
     Demo(lab::demo::Args),
@@ -34,8 +34,6 @@ pub enum Command {
     /// Compare Ringmain with the kernel's xen-netback, by instructions, with the same guests on a
     /// real Xen host in turn
     BenchXen(lab::bench::xen::Args),
-    /// Count instructions per frame between two guests, step by step
-    BenchInstructions(lab::bench::instructions::Args),
     /// Measure rate and latency of two guests beside a hostile neighbour, attack by attack, in turn
     /// with a fair neighbour
     BenchIsolation(lab::bench::isolation::Args),

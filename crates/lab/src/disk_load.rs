@@ -20,9 +20,9 @@ use ring::driver::BadUsed;
 use serde::Serialize;
 use vhost_user_driver::DriverError;
 
-use crate::cpu;
-use crate::load::Latency;
 use driver::Driver;
+use load::Latency;
+use load::cpu;
 
 pub use pattern::fill;
 pub use workload::{Operation, Order, Workload};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 pub enum Failure {
     /// The generator could not measure.
     #[error(transparent)]
-    Load(#[from] lab::load::Error),
+    Load(#[from] load::Error),
     /// The generator received a frame that it did not send, or not like that.
     #[error("frames arrived damaged, out of order or twice: the report says which")]
     Wrong,
@@ -21,9 +21,6 @@ pub enum Failure {
     /// The comparison ended early.
     #[error(transparent)]
     Bench(#[from] lab::bench::BenchError),
-    /// Instructions could not be counted, or are too many.
-    #[error(transparent)]
-    Instructions(#[from] lab::bench::instructions::InstructionsError),
     /// An experiment, or a report or comparison of experiments, ended early.
     #[error(transparent)]
     Lab(#[from] lab::experiment::LabError),
@@ -45,7 +42,7 @@ impl Failure {
     /// 2 for a fault of the command line, 130 for an interruption, 1 for every other failure.
     pub fn code(&self) -> ExitCode {
         match self {
-            Failure::Load(lab::load::Error::Options(_)) => ExitCode::from(2),
+            Failure::Load(load::Error::Options(_)) => ExitCode::from(2),
             Failure::Serve(lab::serve::ServeError::Config(_)) => ExitCode::from(2),
             Failure::Lab(error) if error.is_usage() => ExitCode::from(2),
             // As a shell reports a command that a signal ended.

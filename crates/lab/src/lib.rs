@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
-pub mod cpu;
 pub mod daemon;
 pub mod demo;
 pub mod disk_demo;
@@ -16,7 +15,6 @@ pub mod guest;
 pub mod guest_process;
 pub mod interrupt;
 pub mod isolation;
-pub mod load;
 pub mod migration;
 pub mod model;
 mod null_engine;

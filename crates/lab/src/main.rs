@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use lab::{bench, demo, disk_demo, load, model, serve, suite};
+use lab::{bench, demo, disk_demo, model, serve, suite};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -38,7 +38,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::BenchDisk(args) => bench::disk::run(&args)?,
         Command::BenchEmbedded(args) => bench::embedded::run(&args)?,
         Command::BenchXen(args) => bench::xen::run(&args)?,
-        Command::BenchInstructions(args) => bench::instructions::run(&args)?,
         Command::BenchIsolation(args) => bench::isolation::run(&args)?,
         Command::BenchMigration(args) => bench::migration::run(&args)?,
         Command::Experiments(command) => suite::command(&command)?,

@@ -8,6 +8,9 @@ use crate::{Page, all};
 /// Words of the shell that stand before a command.
 const BEFORE: [&str; 9] = ["if", "then", "while", "until", "do", "!", "exec", "sudo", "time"];
 
+/// The program, and the target of make, that counts instructions.
+const COUNT: &str = "bench-instructions";
+
 /// Checks a program's command line: whether it is consistent, and whether its parser takes what the
 /// pages print.
 ///
@@ -77,10 +80,16 @@ fn invocation(words: &[String], program: &str) -> Option<Vec<String>> {
     if first.rsplit('/').next() == Some(program) {
         return Some(words);
     }
-    // `make TARGET ARGS="..."` runs the subcommand of that name.
-    let target = words.get(1).filter(|_| first == "make" && program == "ringmain-lab")?;
+    // `make TARGET ARGS="..."` runs the program of that name, or the laboratory's subcommand.
+    let target = words.get(1).filter(|_| first == "make")?;
+    let command = match (target.as_str(), program) {
+        (COUNT, COUNT) => vec![program],
+        (COUNT, _) => return None,
+        (target, "ringmain-lab") => vec![program, target],
+        _ => return None,
+    };
     let arguments = words.iter().find_map(|word| word.strip_prefix("ARGS="))?;
-    let command = [program, target].into_iter().chain(arguments.split_whitespace());
+    let command = command.into_iter().chain(arguments.split_whitespace());
     Some(command.map(str::to_owned).collect())
 }
 
@@ -167,6 +176,10 @@ mod tests {
         let commands = simple_commands("make bench ARGS=\"--only 64 --runs 9\"");
         let found = invocation(&commands[0], "ringmain-lab").unwrap();
         assert_eq!(found, ["ringmain-lab", "bench", "--only", "64", "--runs", "9"]);
+        let commands = simple_commands("make bench-instructions ARGS=--record");
+        let found = |program| invocation(&commands[0], program);
+        assert_eq!(found("bench-instructions").unwrap(), ["bench-instructions", "--record"]);
+        assert_eq!(found("ringmain-lab"), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use vhost_user::transport::message::{BadMessage, Region, Reply, Request, RingAdd
 use vhost_user::transport::server::listener;
 
 use super::BenchError;
-use crate::cpu;
+use load::cpu;
 
 /// Frames that are carried at a time.
 const BURST: u16 = 64;
@@ -294,7 +294,6 @@ fn map(regions: Vec<Region>, fds: Vec<OwnedFd>) -> Result<Memory, ring::MapError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load;
 
     #[test]
     fn generated_frames_arrive_intact_in_every_run() {

@@ -15,7 +15,6 @@ use serde::Serialize;
 use vhost_user_driver::DriverError;
 
 use super::{BenchError, catch_signals, find, write};
-use crate::cpu;
 use crate::daemon::Daemon;
 use crate::folders::folder;
 use crate::interrupt;
@@ -25,6 +24,7 @@ use crate::isolation::neighbour::{Role, Running, Sockets};
 use crate::isolation::{config, disks};
 use crate::program::Program;
 use crate::progress::Progress;
+use load::cpu;
 use table::Comparison;
 
 /// Options of the comparison.

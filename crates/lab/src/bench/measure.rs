@@ -7,8 +7,8 @@ use super::state::State;
 use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
 use crate::interrupt;
-use crate::load::{self, Report};
 use crate::progress::Progress;
+use load::Report;
 
 /// Most rounds for each that is wanted.
 const MOST_ROUNDS: u32 = 3;

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::goal::Goal;
 use super::goal::Goal::{AtMost, Times};
-use crate::load::Report;
+use load::Report;
 
 /// The unit of a point's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -52,7 +52,7 @@ impl Unit {
 
     /// The figure in a report of frames, over all directions; none of disks' is in it.
     pub fn of(self, report: &Report) -> f64 {
-        let worst = |pick: fn(&crate::load::Latency) -> f64| {
+        let worst = |pick: fn(&load::Latency) -> f64| {
             report.directions.iter().map(|d| pick(&d.latency)).fold(0.0, f64::max)
         };
         match self {
@@ -270,7 +270,7 @@ pub fn select(wanted: &[String]) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Args;
+    use load::Args;
 
     #[test]
     fn all_points_are_options_of_the_generator() {

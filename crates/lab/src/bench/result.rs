@@ -8,7 +8,7 @@ use super::point::OVS;
 use super::series::Series;
 use super::tally::{Beside, Row, Tally};
 use super::{commit, kernel};
-use crate::cpu::cpu_name;
+use load::cpu::cpu_name;
 
 /// A whole comparison.
 #[derive(Clone, Debug, Serialize)]

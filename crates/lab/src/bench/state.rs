@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpu;
+use load::cpu;
 
 /// Round trips in one sample, and samples of which the median counts.
 const TRIPS: u64 = 300;

@@ -12,20 +12,19 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use load::cpu::{self, Snapshot};
+use load::{Clock, Endpoint};
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
 use ring::split::driver::SplitDriver;
 use tempfile::TempDir;
-use vhost_user::net::Port;
+use vhost_user::net::{Port, PortConfig};
 
-use super::instructions::rounds::config;
 use super::point::Kind;
 use super::state::State;
 use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
-use crate::cpu::{self, Snapshot};
 use crate::interrupt;
-use crate::load::{self, Clock, Endpoint};
 use crate::progress::Progress;
 
 /// How often a disturbed run is tried again before it is kept.
@@ -138,7 +137,8 @@ impl Pair {
         let sockets = ["a", "b", "c", "d"].map(|name| dir.path().join(name));
         let clock = Clock::start();
         let connect = || {
-            let start = |socket: &PathBuf| Port::start(Arc::clone(&fabric), config(socket, 1));
+            let start =
+                |socket: &PathBuf| Port::start(Arc::clone(&fabric), PortConfig::new(socket, 1));
             let devices = sockets.iter().map(start).collect::<Result<Vec<_>, _>>();
             let devices =
                 devices.map_err(|error| failed("start a port")(io::Error::other(error)))?;

@@ -4,11 +4,11 @@
 use super::point::{self, Countdown, Point, Sample};
 use super::site::{Counts, queues};
 use super::{ADDRESSES, Args, DemoError, QUEUES, TIMEOUT};
-use crate::cpu::Snapshot;
 use crate::daemon::{Daemon, DaemonError};
 use crate::guest_process::{GuestProcess, GuestProcessSpec};
 use crate::progress::Progress;
 use control::api::PortProfile;
+use load::cpu::Snapshot;
 use std::path::Path;
 use std::time::Duration;
 

@@ -2,12 +2,12 @@
 
 use super::site::{Counts, QueueCount, queues};
 use super::{DemoError, MOST_QUEUES, Over, TIMEOUT};
-use crate::cpu::{GENERATOR_CPU, WORKER_CPU};
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
 use crate::ovs::Ovs;
 use crate::program::Program;
 use control::api::Stats;
+use load::cpu::{GENERATOR_CPU, WORKER_CPU};
 
 /// A fabric that two guests can be attached to.
 pub(super) enum Fabric {

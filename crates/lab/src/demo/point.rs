@@ -2,7 +2,7 @@
 
 use super::site::{Counts, QueueCount, Site};
 use super::{ADDRESSES, Args, DemoError, TIMEOUT};
-use crate::cpu::Snapshot;
+use load::cpu::Snapshot;
 
 use crate::guest::{GuestError, Shell};
 use crate::interrupt;

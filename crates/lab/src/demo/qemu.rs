@@ -4,10 +4,10 @@
 use super::fabric::Fabric;
 use super::site::{Counts, Site, Used};
 use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, TIMEOUT};
-use crate::cpu;
 use crate::guest::{Accel, Emulator, Guest, Image, Mac, Nic, Shell, Spec};
 use crate::progress::Progress;
 use control::api::Stats;
+use load::cpu;
 use std::time::{Duration, Instant};
 
 /// The guests, and what carries their frames.

@@ -8,7 +8,7 @@ use super::DiskDemoError;
 use super::point::{Figures, Phase};
 use crate::disk_load::{Operation, Order};
 use crate::guest::Shell;
-use crate::load::Latency;
+use load::Latency;
 
 /// Bytes of random writes of each queue that are verified, and of serial ones.
 const VERIFIED: [u64; 2] = [4 << 20, 8 << 20];

@@ -5,11 +5,11 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::{DiskDemoError, DiskGuest};
-use crate::cpu::Snapshot;
 use crate::disk_load::{Operation, Order};
-use crate::load::Latency;
 use crate::statistics::digits;
 use crate::table::{REMARK, aligned, is_disturbed, mark};
+use load::Latency;
+use load::cpu::Snapshot;
 
 /// Requests of one kind.
 #[derive(Debug)]

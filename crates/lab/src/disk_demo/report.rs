@@ -8,12 +8,12 @@ use serde_json::json;
 use super::point::{HEADS, PHASES, Phase, Point, cells};
 use super::site::QUEUES;
 use super::{Args, DiskDemoError, Kind, Results};
-use crate::cpu::cpu_name;
 use crate::guest::Accel;
 use crate::page::{facts, page};
 use crate::plot::{self, Bars, PlotError};
 use crate::table::REMARK;
 use crate::tool;
+use load::cpu::cpu_name;
 
 /// Writes the report. The paths of the page and of the figures.
 pub(super) fn write(args: &Args, results: &Results) -> Result<[PathBuf; 2], DiskDemoError> {

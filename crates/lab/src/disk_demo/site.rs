@@ -7,9 +7,9 @@ use control::api::DiskCounts;
 use tempfile::TempDir;
 
 use super::{Args, DiskDemoError};
-use crate::cpu;
 use crate::daemon::{Daemon, DaemonError};
 use crate::disk_load::make_image;
+use load::cpu;
 
 /// Queues of the disks.
 pub(super) const QUEUES: [u16; 3] = [1, 2, 4];

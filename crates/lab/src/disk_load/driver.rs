@@ -14,9 +14,9 @@ use super::alarm::Alarm;
 use super::pattern::{shuffled, step};
 use super::queue::Queue;
 use super::{DiskLoadError, Order, Place, Report, Workload, histogram};
-use crate::cpu::Snapshot;
 use crate::interrupt;
-use crate::load::{GapDistribution, Gaps, Latency};
+use load::cpu::Snapshot;
+use load::{GapDistribution, Gaps, Latency};
 
 /// How long a back-end may take to listen, and to answer a request.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ impl Pace {
     /// One request was sent.
     fn spend(&mut self) {
         if let Pace::Gaps(gaps, next) = self {
-            *next += gaps.next();
+            *next += gaps.draw();
         }
     }
 
@@ -200,7 +200,7 @@ impl Driver {
         Ok(self.report((self.clock.elapsed() - began).as_secs_f64(), &shares))
     }
 
-    fn report(&self, seconds: f64, shares: &crate::cpu::Shares) -> Report {
+    fn report(&self, seconds: f64, shares: &load::cpu::Shares) -> Report {
         Report {
             requests: self.tally.requests,
             bytes: self.tally.requests * u64::from(self.workload.bytes),

@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Platform;
 use crate::bench::state::State;
-use crate::cpu::cpu_name;
 use crate::guest::{Accel, Image};
 use crate::tool;
+use load::cpu::cpu_name;
 
 /// The machine that the figures of a run belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cpu::Shares;
+use load::cpu::Shares;
 
 /// Something that must hold whatever the figures are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,6 @@ use std::io;
 use hypervisor::embedded::Design;
 
 use crate::bench::embedded::{Use, use_grants};
-use crate::cpu::Snapshot;
 use crate::experiment::{
     About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict,
@@ -14,6 +13,7 @@ use crate::experiment::{
 use crate::fixture::{DaemonSpec, Pairs};
 use crate::plot::{Axis, Shape};
 use crate::statistics::digits;
+use load::cpu::Snapshot;
 
 const DESIGNS: [(&str, Design); 2] = [("old design", Design::OLD), ("new design", Design::NEW)];
 

@@ -1,16 +1,16 @@
 //! Ringmain and other datapaths between guests, with the same traffic.
 
-use crate::cpu::{GENERATOR_CPU, WORKER_CPU};
 use crate::demo::Over;
 use crate::experiment::{
     About, Experiment, Figure, LabError, Measure, Outcome, Platform, Plot, Point, Results, Setup,
     Size,
 };
 use crate::fixture::{Amount, DaemonSpec, GeneratorSetup, GuestPair, Pairs, Wire, generate};
-use crate::load::Report;
 use crate::ovs::Ovs;
 use crate::plot::{Axis, Shape};
 use crate::statistics::digits;
+use load::Report;
+use load::cpu::{GENERATOR_CPU, WORKER_CPU};
 
 const RINGMAIN: &str = "Ringmain";
 const BRIDGE: &str = "Linux bridge";

@@ -5,9 +5,9 @@ use crate::experiment::{
     Size,
 };
 use crate::fixture::GeneratorSetup;
-use crate::load::Report;
 use crate::plot::{Axis, Shape};
 use crate::statistics::digits;
+use load::Report;
 
 /// The ways that are compared: values of the configuration's `polling`.
 const WORDS: [&str; 6] = ["balanced", "eco", "latency", "always", "never", "50us"];

@@ -5,7 +5,6 @@ use control::categories::categories;
 
 use hypervisor::embedded::Design;
 
-use crate::cpu::cycles_per_nanosecond;
 use crate::experiment::{
     About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict,
@@ -16,6 +15,7 @@ use crate::fixture::{
 };
 use crate::plot::{Axis, Shape};
 use crate::statistics::digits;
+use load::cpu::cycles_per_nanosecond;
 
 /// Payload of a frame as long as the MTU.
 const SEGMENT: u32 = 1448;

@@ -5,7 +5,7 @@
 //! guests leave out the time without a free processor.
 
 use super::Deadline;
-use crate::cpu;
+use load::cpu;
 use std::time::{Duration, Instant};
 
 /// A process that uses no CPU time for so long has stopped.

@@ -12,7 +12,7 @@ use ring::driver::Piece;
 use vhost_user_driver::DriverError;
 
 use super::station::{Station, VNET};
-use crate::cpu;
+use load::cpu;
 
 /// An Ethernet type for experiments (IEEE 802, local experimental).
 pub const ETHERTYPE: [u8; 2] = [0x88, 0xb5];

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use control::api::{LimitsReport, Request};
 use control::client::Client;
-use lab::load;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use tempfile::TempDir;

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use lab::daemon::Daemon;
-use lab::load::{self, Report};
+use load::Report;
 
 /// A daemon with four ports of four queues, named a to d.
 fn daemon(workers: usize) -> Daemon {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use control::api::{DiskReport, PortReport, ReloadAction, ReloadReport, Reply, Request};
 use lab::daemon::Daemon;
-use lab::load;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn port(dir: &Path, name: &str, more: &str) -> String {

@@ -9,10 +9,10 @@ use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lab::cpu::{GENERATOR_CPU, WORKER_CPU};
 use lab::daemon::Daemon;
 use lab::guest::Namespace;
-use lab::load::{self, Report};
+use load::Report;
+use load::cpu::{GENERATOR_CPU, WORKER_CPU};
 
 /// Take-overs in each test.
 const TIMES: usize = 5;
@@ -232,7 +232,7 @@ fn taps_keep_their_places_and_their_frames() {
 #[test]
 #[ignore = "takes minutes"]
 fn a_hundred_take_overs_lose_nothing() {
-    lab::cpu::pin(GENERATOR_CPU).unwrap();
+    load::cpu::pin(GENERATOR_CPU).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let binary = pinned_program(folder.path());
     for load in ["--rate 20000 --interrupts", "--window 16"] {

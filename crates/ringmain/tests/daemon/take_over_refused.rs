@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use lab::daemon::Daemon;
-use lab::load;
 
 fn port(dir: &Path, name: &str, more: &str) -> String {
     let socket = dir.join(name).with_extension("sock");

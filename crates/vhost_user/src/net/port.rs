@@ -1,7 +1,7 @@
 //! A vhost-user port of the fabric.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use network::coalescing::CoalescingLimits;
@@ -55,6 +55,26 @@ pub struct PortConfig {
     pub restrictions: Restrictions,
     /// How many bytes of a front-end's memory may be allocated by touching its buffers.
     pub memory: u64,
+}
+
+impl PortConfig {
+    /// A port that listens on `socket`, with the name of its file, that many queue pairs, and all
+    /// other settings at their defaults.
+    pub fn new(socket: &Path, queues: u16) -> PortConfig {
+        PortConfig {
+            name: socket.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            socket: socket.to_path_buf(),
+            mode: Mode::Server,
+            permissions: Permissions::default(),
+            queues,
+            mtu: None,
+            rule: PortRule::default(),
+            coalescing: None,
+            policy: None,
+            restrictions: Restrictions::default(),
+            memory: DEFAULT_MEMORY,
+        }
+    }
 }
 
 /// Why a port cannot be started.

@@ -20,7 +20,6 @@ use rustix::net::sockopt::set_socket_linger;
 use switch::{PortId, PortRule};
 use tempfile::TempDir;
 use vhost_user::net::{Port, PortConfig};
-use vhost_user::transport::server::Mode;
 use vhost_user::transport::status::{PortStatus, State};
 
 use attacks::{Attack, Outcome};
@@ -170,20 +169,7 @@ impl Lab {
 }
 
 fn start(fabric: &Arc<Fabric>, socket: PathBuf, rule: PortRule) -> Port {
-    let name = socket.file_name().unwrap().to_string_lossy().into_owned();
-    let config = PortConfig {
-        name,
-        socket,
-        mode: Mode::Server,
-        permissions: Default::default(),
-        queues: 2,
-        mtu: Some(1500),
-        rule,
-        coalescing: None,
-        policy: None,
-        restrictions: network::restrictions::Restrictions::default(),
-        memory: vhost_user::net::port::DEFAULT_MEMORY,
-    };
+    let config = PortConfig { mtu: Some(1500), rule, ..PortConfig::new(&socket, 2) };
     Port::start(Arc::clone(fabric), config).unwrap()
 }
 

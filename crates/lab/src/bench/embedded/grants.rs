@@ -14,7 +14,7 @@ use ring::grant::Granted;
 use super::case::Setting;
 use super::figure::Figure;
 use super::load::Load;
-use crate::cpu;
+use load::cpu;
 
 /// Pages that are mapped at a time, or copied from in a batch.
 const PAGES: u32 = 16;

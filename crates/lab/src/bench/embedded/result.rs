@@ -8,7 +8,7 @@ use super::case::Case;
 use super::figure::Figure;
 use super::load::Load;
 use crate::bench::series::Series;
-use crate::cpu::cpu_name;
+use load::cpu::cpu_name;
 
 /// The ratio from which an option counts as a gain or a loss. Smaller differences are within the
 /// scatter of runs.

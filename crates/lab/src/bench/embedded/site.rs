@@ -14,8 +14,8 @@ use super::frames::Frames;
 use super::load::{Load, Size};
 use super::test_guest::{Meter, Role, TestGuest, Vcpu};
 use crate::bench::BenchError;
-use crate::cpu;
 use crate::daemon::Daemon;
+use load::cpu;
 
 /// Time at the start that is not measured.
 pub(crate) const WARM_UP: Duration = Duration::from_millis(200);

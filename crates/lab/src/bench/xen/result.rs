@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::bench::series::Series;
-use crate::cpu::cpu_name;
+use load::cpu::cpu_name;
 
 /// The figure of one run of a point.
 #[derive(Clone, Copy, Debug)]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::bench::embedded::grants::{Plan, work};
-use crate::cpu;
+use load::cpu;
 
 /// CPUs for two threads that are to run at the same time.
 const CPUS: [usize; 2] = [0, 1];

@@ -14,12 +14,12 @@ use crate::bench::BenchError;
 use crate::bench::embedded::grants::{Plan, Task, work};
 use crate::bench::embedded::load::Size;
 use crate::bench::embedded::site::failed;
-use crate::cpu::cpu_name;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::statistics::Summary;
 pub use carry::Carrying;
 use hypervisor::embedded::Design;
+use load::cpu::cpu_name;
 pub use read::{GUESTS, Reading};
 
 /// How long each measurement is.

@@ -58,20 +58,8 @@ impl Lab {
         mode: Mode,
         coalescing: Option<CoalescingLimits>,
     ) -> Result<Port, StartError> {
-        let (name, socket, rule) = (name.to_owned(), self.path(name), PortRule::default());
-        let config = PortConfig {
-            name,
-            socket,
-            mode,
-            permissions: Default::default(),
-            queues: 2,
-            mtu: Some(1500),
-            rule,
-            coalescing,
-            policy: None,
-            restrictions: network::restrictions::Restrictions::default(),
-            memory: DEFAULT_MEMORY,
-        };
+        let mtu = Some(1500);
+        let config = PortConfig { mode, mtu, coalescing, ..PortConfig::new(&self.path(name), 2) };
         Port::start(Arc::clone(&self.fabric), config)
     }
 
@@ -290,20 +278,7 @@ fn a_flood_of_messages_delays_its_own_port_only() {
 #[test]
 fn sixteen_queue_pairs_are_served() {
     let lab = Lab::new();
-    let rule = PortRule::default();
-    let config = PortConfig {
-        name: "wide".into(),
-        socket: lab.path("wide"),
-        mode: Mode::Server,
-        permissions: Default::default(),
-        queues: 16,
-        mtu: None,
-        rule,
-        coalescing: None,
-        policy: None,
-        restrictions: network::restrictions::Restrictions::default(),
-        memory: DEFAULT_MEMORY,
-    };
+    let config = PortConfig::new(&lab.path("wide"), 16);
     let device = Port::start(Arc::clone(&lab.fabric), config).unwrap();
     let config = FrontEndConfig {
         features: FEATURES | bit::MQ,

@@ -79,19 +79,7 @@ fn what_cannot_start_says_why_and_leaves_nothing() {
     let lab = Lab::new();
     let _first = lab.device("a");
     assert!(matches!(lab.start("a", Mode::Server), Err(StartError::Socket(SocketError::InUse(_)))));
-    let config = |queues, rule| PortConfig {
-        name: "x".into(),
-        socket: lab.path("x"),
-        mode: Mode::Server,
-        permissions: Default::default(),
-        queues,
-        mtu: None,
-        rule,
-        coalescing: None,
-        policy: None,
-        restrictions: network::restrictions::Restrictions::default(),
-        memory: DEFAULT_MEMORY,
-    };
+    let config = |queues, rule| PortConfig { rule, ..PortConfig::new(&lab.path("x"), queues) };
     let start = |config| Port::start(Arc::clone(&lab.fabric), config);
     assert!(matches!(start(config(0, PortRule::default())), Err(StartError::Queues(0))));
     assert!(matches!(start(config(129, PortRule::default())), Err(StartError::Queues(129))));

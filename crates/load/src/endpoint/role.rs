@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use ring::driver::BadUsed;
 
-use crate::load::Error;
-use crate::load::direction_counters::DirectionCounters;
-use crate::load::packet::{self, Fault, Shape};
-use crate::load::receive::{Arrived, Receiver};
-use crate::load::time::Pace;
+use crate::Error;
+use crate::direction_counters::DirectionCounters;
+use crate::packet::{self, Fault, Shape};
+use crate::receive::{Arrived, Receiver};
+use crate::time::Pace;
 
 /// The sending side of a guest.
 pub struct Sender {
@@ -107,8 +107,8 @@ pub fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, no
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::args::Verify;
-    use crate::load::packet::Ends;
+    use crate::args::Verify;
+    use crate::packet::Ends;
 
     #[test]
     fn a_guest_is_complete_when_frames_of_both_directions_have_arrived() {

@@ -88,7 +88,7 @@ pub fn select(wanted: &[String]) -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Args;
+    use load::Args;
 
     #[test]
     fn all_cases_are_options_of_the_generator() {

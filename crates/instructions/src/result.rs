@@ -1,8 +1,11 @@
 //! The counts, and how they are shown.
 
+use std::path::{Path, PathBuf};
+
 use serde::Serialize;
 
-use super::stage::Stages;
+use crate::error::InstructionsError as Error;
+use crate::stage::Stages;
 
 /// The counts of one case.
 #[derive(Clone, Debug, Serialize)]
@@ -47,4 +50,18 @@ pub struct Counted {
     pub compiler: &'static str,
     /// One for each case.
     pub counts: Vec<Count>,
+}
+
+impl Counted {
+    /// Writes the count into a folder as JSON, and returns the file.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn write(&self, dir: &Path) -> Result<PathBuf, Error> {
+        let failed = |error| Error::system("write the result file", error);
+        let file = dir.join(format!("{}.json", self.began));
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
+        std::fs::write(&file, text + "\n").map_err(failed)?;
+        Ok(file)
+    }
 }

@@ -5,12 +5,12 @@ use vhost_user_driver::{Driver, FrontEnd, Guest};
 
 use super::BURST_MAX;
 use super::role::Sender;
-use crate::load::Error;
-use crate::load::args::Args;
-use crate::load::packet::Tag;
-use crate::load::plan::{Buffers, Plan};
-use crate::load::pool::{Cut, Pool};
-use crate::load::time::Clock;
+use crate::Error;
+use crate::args::Args;
+use crate::packet::Tag;
+use crate::plan::{Buffers, Plan};
+use crate::pool::{Cut, Pool};
+use crate::time::Clock;
 
 /// One queue pair and its buffers.
 pub struct Queue<R> {

@@ -98,7 +98,7 @@ impl Pace {
                     (*next, *ready) = (now.max(1), 1);
                 }
                 while *next <= now && *ready < BACKLOG {
-                    *next += gaps.next();
+                    *next += gaps.draw();
                     *ready += 1;
                 }
                 *ready
@@ -150,7 +150,7 @@ fn stalled(progress: &mut Progress, now: u64, counters: &DirectionCounters) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::gaps::GapDistribution;
+    use crate::gaps::GapDistribution;
 
     #[test]
     fn a_window_limits_frames_and_gives_up_lost_ones() {

@@ -152,7 +152,7 @@ impl Host {
 }
 
 /// The name of this machine's CPU; empty where the kernel does not say.
-pub(crate) fn cpu_name() -> String {
+pub fn cpu_name() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let name = text.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
     name.trim_start_matches([' ', '\t', ':']).into()

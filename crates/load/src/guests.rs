@@ -22,7 +22,7 @@ use super::time::{Clock, Pace, Progress};
 ///
 /// # Errors
 /// As [`run`](super::run).
-pub(crate) fn connect_guests<R: DriverRing>(
+pub fn connect_guests<R: DriverRing>(
     args: &Args,
     clock: Clock,
     stop: &AtomicBool,

@@ -271,8 +271,8 @@ fn new_histogram() -> Histogram<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::args::Verify;
-    use crate::load::packet::Ends;
+    use crate::args::Verify;
+    use crate::packet::Ends;
     use ring::Memory;
 
     const LEN: u32 = 3000;

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::InstructionsError as Error;
 use super::result::Count;
 use super::stage::Stages;
+use crate::error::InstructionsError as Error;
 
 /// The compiler of this program, as it names itself.
 pub const COMPILER: &str = env!("RINGMAIN_COMPILER");
@@ -198,10 +198,10 @@ mod tests {
 
     #[test]
     fn the_architecture_page_has_the_recorded_figures() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let page = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(package.join("../../ARCHITECTURE.md")).unwrap();
         let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
-        let budget = Budget::read(&root.join("crates/lab/budget.toml")).unwrap();
+        let budget = Budget::read(&package.join("budget.toml")).unwrap();
         for (case, before) in [
             ("64", "A 64-byte frame between two vhost-user guests takes "),
             ("64-burst-1", "In bursts of one frame it takes "),

@@ -47,8 +47,8 @@ impl Gaps {
         Some(Self { mean, mixed, burst: 0, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 })
     }
 
-    /// ns from the last frame to the next.
-    pub fn next(&mut self) -> u64 {
+    /// Draws a gap: nanoseconds from the last frame to the next.
+    pub fn draw(&mut self) -> u64 {
         if self.mixed { self.mixed() } else { self.exponential(self.mean) }
     }
 
@@ -92,7 +92,7 @@ mod tests {
 
     fn gaps(spread: GapDistribution) -> Vec<u64> {
         let mut gaps = Gaps::new(spread, MEAN, 7).unwrap();
-        (0..400_000).map(|_| gaps.next()).collect()
+        (0..400_000).map(|_| gaps.draw()).collect()
     }
 
     #[test]

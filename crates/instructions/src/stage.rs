@@ -139,7 +139,7 @@ fn is_copy(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::instructions::callgrind::Function;
+    use crate::callgrind::Function;
 
     /// A function's name, own cost and calls.
     type Line<'a> = (&'a str, u64, &'a [(usize, u64)]);
@@ -162,7 +162,7 @@ mod tests {
             ["fetch", "classify", "deliver", "complete", "flush_grant_copies"].map(step);
         let functions = profile(&[
             (
-                "lab::rounds::counted_round::h0123456789abcdef",
+                "bench_instructions::rounds::counted_round::h0123456789abcdef",
                 10,
                 &[(1, 100), (2, 50), (3, 400), (4, 60)],
             ),

@@ -11,6 +11,7 @@
 
 mod args;
 mod connect;
+pub mod cpu;
 mod direction_counters;
 mod endpoint;
 mod engine;
@@ -36,15 +37,15 @@ use ring::split::driver::SplitDriver;
 pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
 pub use error::Error;
 pub use gaps::GapDistribution;
-pub(crate) use gaps::Gaps;
+pub use gaps::Gaps;
 pub use packet::mac;
 pub use report::{Direction, Latency, Report, Shares};
 
-use crate::cpu::{self, Snapshot};
-pub(crate) use endpoint::Endpoint;
+use cpu::Snapshot;
+pub use endpoint::Endpoint;
 use engine::{Engine, Outcome, Phases};
-pub(crate) use guests::connect_guests;
-pub(crate) use time::Clock;
+pub use guests::connect_guests;
+pub use time::Clock;
 
 /// Connects, sends, receives and reports, as `args` say.
 ///

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-use super::InstructionsError as Error;
+use crate::error::InstructionsError as Error;
 
 /// The function whose calls are counted.
 const COUNTED: &str = "*counted_round*";
@@ -43,7 +43,7 @@ pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         // The last line of the program, or else the first one of valgrind.
-        let own = said.lines().find_map(|line| line.strip_prefix("ringmain-lab: "));
+        let own = said.lines().find_map(|line| line.strip_prefix("bench-instructions: "));
         return Err(Error::Failed(
             own.or(said.lines().find(|line| !line.is_empty())).unwrap_or("it failed").into(),
         ));

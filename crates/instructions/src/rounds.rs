@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use frame::{Mac, Prefix};
+use load::{Args, Clock, Endpoint};
 use network::capture::{Capture, CaptureSpec};
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
@@ -21,11 +22,9 @@ use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 use switch::{PortId, PortRule, SourceGuard};
 use vhost_user::net::{Port, PortConfig};
-use vhost_user::transport::server::Mode;
 
-use super::InstructionsError as Error;
 use super::case::{Case, Setting};
-use crate::load::{self, Args, Clock, Endpoint};
+use crate::error::InstructionsError as Error;
 
 /// Time of a round by the worker's clock, without its frames.
 const ROUND: Duration = Duration::from_micros(1);
@@ -65,7 +64,7 @@ pub fn run_case(case: &Case) -> Result<u64, Error> {
         let config = |socket: &Path, number| PortConfig {
             restrictions: restrictions(case.setting),
             rule: rule(case.setting, number),
-            ..config(socket, args.queues)
+            ..PortConfig::new(socket, args.queues)
         };
         let start = |(socket, number): (&PathBuf, u16)| {
             Port::start(Arc::clone(&fabric), config(socket, number))
@@ -86,25 +85,6 @@ pub fn run_case(case: &Case) -> Result<u64, Error> {
     // With or without an error: ports can be removed only while the worker runs.
     worker.run_while(|| drop(devices));
     outcome
-}
-
-/// A port whose front-end connects, with all settings at their defaults.
-pub(in crate::bench) fn config(socket: &Path, queues: u16) -> PortConfig {
-    let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let (socket, mode, rule) = (socket.to_path_buf(), Mode::Server, PortRule::default());
-    PortConfig {
-        name,
-        socket,
-        mode,
-        permissions: Default::default(),
-        queues,
-        mtu: None,
-        rule,
-        coalescing: None,
-        policy: None,
-        restrictions: Restrictions::default(),
-        memory: vhost_user::net::port::DEFAULT_MEMORY,
-    }
 }
 
 /// Restrictions that hold nothing back: a terabit and a thousand million frames per second, and all
