@@ -46,7 +46,10 @@ impl Guest {
         loop {
             let state = self.monitor("query-migrate", json!({}))?;
             match state["status"].as_str() {
-                Some("completed") => return Ok(Migrated::of(&state)),
+                // QEMU is done some moments before it has the times.
+                Some("completed") if state["total-time"].as_u64().is_some_and(|time| time > 0) => {
+                    return Ok(Migrated::of(&state));
+                }
                 Some("failed" | "cancelled") => {
                     return Err(GuestError::Refused {
                         name: self.name().into(),

@@ -14,8 +14,9 @@ use crate::guest::{Guest, GuestError, Namespace, Shell};
 const RATE: u32 = 200;
 /// Bytes of a datagram.
 const BYTES: usize = 1000;
-/// The part of iperf's datagrams that has its own numbers: the rest is the digits over and over.
-const HEADER: usize = 128;
+/// The part of iperf's datagrams that has its own numbers, in bytes, in the version where that part
+/// is longest. The rest is the digits over and over.
+const HEADER: usize = 160;
 const PORT: u16 = 5001;
 
 /// What arrived in a window of time.
@@ -138,9 +139,22 @@ mod tests {
     use super::*;
 
     fn datagram(number: i32) -> Vec<u8> {
-        let mut bytes: Vec<u8> = (0..BYTES).map(|at| b'0' + (at % 10) as u8).collect();
+        datagram_behind(HEADER, number)
+    }
+
+    /// A datagram of an iperf whose own numbers take so many bytes.
+    fn datagram_behind(header: usize, number: i32) -> Vec<u8> {
+        let digits = (0..BYTES - header).map(|at| b'0' + (at % 10) as u8);
+        let mut bytes: Vec<u8> = std::iter::repeat_n(0, header).chain(digits).collect();
         bytes[..4].copy_from_slice(&number.to_be_bytes());
         bytes
+    }
+
+    #[test]
+    fn digits_begin_behind_the_header_of_each_version() {
+        for header in [128, HEADER] {
+            assert_eq!(number(&datagram_behind(header, 5)), Some(5), "{header}");
+        }
     }
 
     #[test]
