@@ -1,6 +1,7 @@
 //! The demonstration: two guests, eight TCP streams from one to the other, with one, two and four
 //! queues changed while both run; a table, and a report with plots.
 
+mod comparison;
 mod embedded;
 mod fabric;
 pub(crate) mod point;
@@ -68,6 +69,11 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
     pub over: Vec<Over>,
 
+    /// With --guests qemu: how often all of that is repeated, with new guests each time; the
+    /// comparison has the medians, and the report the last round
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub rounds: u16,
+
     /// The program that is measured.
     #[command(flatten)]
     pub program: Program,
@@ -114,7 +120,7 @@ pub enum DemoError {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The guests run where nothing but the daemon is set up to carry frames.
-    #[error("--over bridge and --over ovs-dpdk are for --guests qemu")]
+    #[error("--over bridge, --over ovs-dpdk and --rounds are for --guests qemu")]
     OnlyRingmain,
     /// OVS-DPDK.
     #[error(transparent)]
@@ -163,20 +169,27 @@ pub fn run(args: &Args) -> Result<(), DemoError> {
         .map_err(|source| DemoError::File { what: "cannot handle signals".into(), source })?;
     let progress = Progress::new();
 
-    let (kind, results) = match args.guests {
+    let (kind, rounds) = match args.guests {
         Platform::Qemu => under_qemu(args, &progress)?,
         Platform::Xen => on_xen(args, &progress)?,
         Platform::Embedded => as_processes(args, &progress)?,
     };
-    for series in &results {
+    for series in rounds.iter().flatten() {
         println!("\n{}\n{}", series.over.title(), point::table(&series.points));
     }
-    let report = report::write(args, kind, &results)?;
+    if let Some(comparison) = comparison::table(&rounds) {
+        println!("\n{comparison}");
+    }
+    let last = rounds.last().map(Vec::as_slice).unwrap_or_default();
+    let report = report::write(args, kind, last)?;
     println!("report: {}", report.display());
     Ok(())
 }
 
-fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
+/// The series of each round.
+type Rounds = Vec<Vec<Series>>;
+
+fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Rounds), DemoError> {
     let stage = progress.stage("what guests are made of");
     let accel = Accel::probe(&Image::prepare(&args.cache)?, &args.cache)?;
     let image = args.release.image(&args.cache)?;
@@ -184,33 +197,31 @@ fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), D
         Accel::Kvm => "guests run on KVM",
         Accel::Tcg => "no working KVM here: guests run in software, far slower than on hardware",
     });
-    let mut results = Vec::new();
-    for over in &args.over {
+    let one = |over: &Over| {
         let site = Qemu::start(args, *over, &image, accel, progress)?;
-        results.push(Series { over: *over, points: measure(args, &site, &QUEUES, progress)? });
-    }
-    Ok((Kind::Qemu(accel), results))
+        Ok(Series { over: *over, points: measure(args, &site, &QUEUES, progress)? })
+    };
+    let round = |_| args.over.iter().map(one).collect::<Result<Vec<_>, DemoError>>();
+    Ok((Kind::Qemu(accel), (0..args.rounds).map(round).collect::<Result<_, _>>()?))
 }
 
-fn on_xen(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
+fn on_xen(args: &Args, progress: &Progress) -> Result<(Kind, Rounds), DemoError> {
     only_ringmain(args)?;
     let site = Xen::start(args, Over::Ringmain, progress)?;
-    Ok((
-        Kind::Xen,
-        vec![Series { over: Over::Ringmain, points: measure(args, &site, &QUEUES, progress)? }],
-    ))
+    Ok((Kind::Xen, only_series(measure(args, &site, &QUEUES, progress)?)))
 }
 
-fn as_processes(args: &Args, progress: &Progress) -> Result<(Kind, Vec<Series>), DemoError> {
+fn as_processes(args: &Args, progress: &Progress) -> Result<(Kind, Rounds), DemoError> {
     only_ringmain(args)?;
-    Ok((
-        Kind::Embedded,
-        vec![Series { over: Over::Ringmain, points: embedded::measure(args, progress)? }],
-    ))
+    Ok((Kind::Embedded, only_series(embedded::measure(args, progress)?)))
+}
+
+fn only_series(points: Vec<Point>) -> Rounds {
+    vec![vec![Series { over: Over::Ringmain, points }]]
 }
 
 fn only_ringmain(args: &Args) -> Result<(), DemoError> {
-    if args.over.iter().any(|over| *over != Over::Ringmain) {
+    if args.over.iter().any(|over| *over != Over::Ringmain) || args.rounds > 1 {
         Err(DemoError::OnlyRingmain)
     } else {
         Ok(())
@@ -298,6 +309,7 @@ impl Args {
             guests,
             release: Release::Installed,
             over: vec![over],
+            rounds: 1,
             program,
         }
     }
