@@ -113,13 +113,16 @@ uninstall: ## what install and install-xen put in place; configurations stay
 	rm -f $(addprefix $(DESTDIR)/etc/xen/scripts/,vif-ringmain block-ringmain) $(DESTDIR)/etc/modprobe.d/ringmain.conf \
 	  $(DESTDIR)/etc/modules-load.d/ringmain.conf $(DESTDIR)$(PREFIX)/lib/systemd/system/ringmain.service
 
+# Where packages go.
+export PACKAGES ?= $(CURDIR)/out/deb
+
 deb: ## packages for Debian in out/deb: daemon, Xen host, laboratory
 	@scripts/deps build deb
-	mkdir -p out/deb
+	mkdir -p $(PACKAGES)
 	debian/rules clean
 	debian/rules binary
 	debian/rules clean
-	@ls out/deb/*.deb
+	@ls $(PACKAGES)/*.deb
 
 deb-check: deb ## the packages, tried in a clean Debian: installing, upgrading, removing, purging
 	@scripts/packages
