@@ -185,6 +185,7 @@ impl Link {
             if matches!(ended, Ok(Ended::Stopped)) {
                 return;
             }
+            self.notify_all();
             let Some(reopen) = self.reopen else { return };
             match self.connect_again(reopen, stop) {
                 Some((again, rest)) => (end, stream) = (again, rest),
@@ -308,6 +309,15 @@ impl Link {
         let (Some(path), Some(token)) = (parts.next(), parts.next()) else { return };
         let callback = lock(&self.watches).callbacks.get(&token).cloned();
         if let Some((_, on_change)) = callback {
+            on_change(&path);
+        }
+    }
+
+    /// Calls all watches: whoever looks then learns that the connection is lost, however long
+    /// nothing changes in the store.
+    fn notify_all(&self) {
+        let callbacks: Vec<_> = lock(&self.watches).callbacks.values().cloned().collect();
+        for (path, on_change) in callbacks {
             on_change(&path);
         }
     }
