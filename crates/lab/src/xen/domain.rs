@@ -40,6 +40,8 @@ pub struct DomainSpec {
     pub disks: Vec<String>,
     /// Whether it comes up again when it reboots; else it is destroyed.
     pub reboots: bool,
+    /// Whether it serves devices of other guests.
+    pub is_driver: bool,
 }
 
 impl DomainSpec {
@@ -56,6 +58,7 @@ impl DomainSpec {
             vifs: Vec::new(),
             disks: Vec::new(),
             reboots: false,
+            is_driver: false,
         }
     }
 
@@ -83,6 +86,7 @@ impl DomainSpec {
             quoted.join(", ")
         });
         let reboot = if self.reboots { "restart" } else { "destroy" };
+        let is_driver = u8::from(self.is_driver);
         // Xen does not trust the time stamps of QEMU's processors as it does those of real ones, and
         // would emulate each reading of them. That is slow, and where QEMU's emulation of PVH guests
         // was seen to fail, now and then.
@@ -90,7 +94,7 @@ impl DomainSpec {
             "name = \"{name}\"\ntype = \"{kind}\"\ntsc_mode = \"native\"\n\
              vcpus = {cpus}\nmemory = {memory}\n\
              kernel = \"/guest/vmlinux\"\nramdisk = \"{ramdisk}\"\nextra = \"{extra}\"\n\
-             vif = [ {vifs} ]\ndisk = [ {disks} ]\n\
+             vif = [ {vifs} ]\ndisk = [ {disks} ]\ndriver_domain = {is_driver}\n\
              on_poweroff = \"destroy\"\non_reboot = \"{reboot}\"\non_crash = \"destroy\"\n"
         )
     }
@@ -168,6 +172,11 @@ impl Domain {
     /// When the toolstack fails.
     pub fn destroy(mut self) -> Result<(), GuestError> {
         self.end()
+    }
+
+    /// Leaves the guest to a host that no longer knows it, and is about to go.
+    pub fn abandon(mut self) {
+        self.destroyed = true;
     }
 
     /// Loads the module of its frontend anew, with this many queues at most. Not while it has a vif

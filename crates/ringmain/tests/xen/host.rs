@@ -146,6 +146,13 @@ impl Scene {
         format!("eth{before}")
     }
 
+    /// Ends the host, whose toolstack is of no more use. The next test boots another.
+    pub fn end_host(mut self) {
+        self.guests.take().into_iter().flatten().for_each(Domain::abandon);
+        self.service.take();
+        *self.host = None;
+    }
+
     /// Kills the daemon, in the manner of `kill -9`.
     pub fn kill(&self) {
         self.service.take().unwrap().kill().unwrap();

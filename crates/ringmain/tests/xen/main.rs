@@ -6,6 +6,7 @@
 
 mod boot;
 mod disk;
+mod driver_domain;
 mod exchange;
 mod executable;
 mod host;
@@ -19,3 +20,4 @@ mod settings;
 mod suite;
 #[path = "../guests/traffic.rs"]
 mod traffic;
+mod xenstored;
