@@ -56,8 +56,9 @@ pub fn introduce((a, x): (&impl Peer, u8), (b, y): (&impl Peer, u8)) {
     greet((b, y), (a, x));
 }
 
+/// The first sends the second a frame, so that frames for the first are not flooded any more.
 #[track_caller]
-fn greet((from, x): (&impl Peer, u8), (to, y): (&impl Peer, u8)) {
+pub fn greet((from, x): (&impl Peer, u8), (to, y): (&impl Peer, u8)) {
     from.greet(&frame(x, y, 40, GREETING));
     wait(|| to.heard().iter().any(|got| is_greeting(&got.frame) && got.frame[6..12] == mac(x)));
 }

@@ -15,7 +15,7 @@ mod vif;
 mod waiting;
 
 pub use by_hand::Front;
-pub use frames::{Peer, Received, frame, introduce, is_greeting, mac, what};
+pub use frames::{Peer, Received, frame, greet, introduce, is_greeting, mac, what};
 pub use host::Host;
 pub use queue::{CSUM_BLANK, EXTRA_INFO, FrontQueue, Granted, MORE_DATA};
 pub use raw_control_ring::RawControlRing;

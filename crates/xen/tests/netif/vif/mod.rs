@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::front::netfront::Netfront;
 use crate::front::tcp::{is_right, tcp};
-use crate::front::{CSUM_BLANK, Front, FrontSpec, Host, frame, introduce, wait, what};
+use crate::front::{CSUM_BLANK, Front, FrontSpec, Host, frame, greet, introduce, wait, what};
 use xen::netif::status::Condition;
 
 fn many(queues: u32) -> FrontSpec {
