@@ -13,7 +13,7 @@ fn go_on(exchange: &Exchange<'_>) {
     eventually("both streams", || exchange.went_on(&before, &exchange.scene.stats(), PROGRESS));
 }
 
-/// Whether every vif is connected, for this reason to worry, or for none.
+/// Whether every vif gives this reason, or, with `None`, no reason at all.
 fn says(scene: &Scene, reason: Option<&str>) -> bool {
     let ports = scene.stats().ports;
     let vifs: Vec<_> = ports.iter().filter(|port| port.name.contains('.')).collect();
