@@ -2,7 +2,7 @@
 //! and again, on the same two emulated processors.
 
 use super::host::{Scene, port_of};
-use super::traffic::{LIMIT, Stream, address, finish, ping, stream};
+use super::traffic::{LIMIT, Stream, address, eventually, finish, ping, stream};
 use control::api::Stats;
 use lab::guest::Shell;
 use lab::xen::Domain;
@@ -49,6 +49,12 @@ impl<'a> Exchange<'a> {
             let received = |stats| port_of(stats, guest, 0).map_or(0, |port| port.total.rx_bytes);
             received(now) > received(before) + bytes
         })
+    }
+
+    /// Waits until each guest has received more than so many bytes from now on.
+    pub fn go_on(&self, bytes: u64) {
+        let before = self.scene.stats();
+        eventually("both streams", || self.went_on(&before, &self.scene.stats(), bytes));
     }
 
     /// Ends the streams. Nothing was lost or changed on the way.

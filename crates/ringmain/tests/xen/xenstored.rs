@@ -8,11 +8,6 @@ use lab::guest::Shell;
 /// Bytes that each guest receives meanwhile.
 const PROGRESS: u64 = 1 << 20;
 
-fn go_on(exchange: &Exchange<'_>) {
-    let before = exchange.scene.stats();
-    eventually("both streams", || exchange.went_on(&before, &exchange.scene.stats(), PROGRESS));
-}
-
 /// Whether every vif gives this reason, or, with `None`, no reason at all.
 fn says(scene: &Scene, reason: Option<&str>) -> bool {
     let ports = scene.stats().ports;
@@ -30,12 +25,12 @@ fn says(scene: &Scene, reason: Option<&str>) -> bool {
 fn streams_outlive_the_stores_daemon() {
     let scene = Scene::new("");
     let exchange = Exchange::start(&scene);
-    go_on(&exchange);
+    exchange.go_on(PROGRESS);
 
     // Replaced by a new process, which takes over the connections.
     let update = "xenstore-control live-update /usr/lib/xen-4.17/bin/xenstored";
     scene.dom0.must(update, LIMIT).unwrap();
-    go_on(&exchange);
+    exchange.go_on(PROGRESS);
     let [a, b] = exchange.guests;
     let second = scene.plug(a, "");
     eventually("a second vif", || scene.port(a, 1).is_some_and(|port| !port.queues.is_empty()));
@@ -46,13 +41,13 @@ fn streams_outlive_the_stores_daemon() {
     // Killed, so that all that the store held is lost. The guests' consoles go with it.
     scene.dom0.must("kill -9 $(pidof xenstored)", LIMIT).unwrap();
     eventually("the loss to be said", || says(&scene, Some("the store can't be reached")));
-    go_on(&exchange);
+    exchange.go_on(PROGRESS);
     scene
         .dom0
         .must("xenstored --pid-file=/run/xenstored.pid </dev/null >/dev/null 2>&1", LIMIT)
         .unwrap();
     eventually("the new store to be said", || says(&scene, Some("the store was started anew")));
-    go_on(&exchange);
+    exchange.go_on(PROGRESS);
     let ports = scene.stats().ports;
     assert!(ports.iter().all(|port| port.violations == 0), "{ports:#?}");
     drop(exchange);
