@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-migration bench-xen lab test lint deny fuzz deb deb-check install install-xen uninstall clean
+.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-migration bench-xen bench-xen-disk lab test lint deny fuzz deb deb-check install install-xen uninstall clean
 
 all: build
 
@@ -68,6 +68,11 @@ bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instruction
 	@scripts/deps build xen
 	$(CARGO) build --release --locked
 	$(LAB) bench-xen $(ARGS)
+
+bench-xen-disk: ## Ringmain beside the kernel's xen-blkback, on real Xen, instructions counted
+	@scripts/deps build xen disks
+	$(CARGO) build --release --locked
+	$(LAB) bench-xen-disk $(ARGS)
 
 lab: ## published experiments, rerun in their quick form, and a report of them
 	@scripts/deps build embedded

@@ -34,6 +34,9 @@ pub enum Command {
     /// Compare Ringmain with the kernel's xen-netback, by instructions, with the same guests on a
     /// real Xen host in turn
     BenchXen(lab::bench::xen::Args),
+    /// Compare Ringmain's disks with the kernel's xen-blkback, by instructions, with the same guest
+    /// on a real Xen host in turn
+    BenchXenDisk(lab::bench::xen::disk::Args),
     /// Measure rate and latency of two guests beside a hostile neighbour, attack by attack, in turn
     /// with a fair neighbour
     BenchIsolation(lab::bench::isolation::Args),

@@ -2,7 +2,7 @@
 //! serial reads and writes on each, a verification of the data, a table, and a report with plots.
 
 pub(crate) mod fio;
-mod point;
+pub(crate) mod point;
 mod report;
 mod site;
 mod stock;

@@ -38,6 +38,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::BenchDisk(args) => bench::disk::run(&args)?,
         Command::BenchEmbedded(args) => bench::embedded::run(&args)?,
         Command::BenchXen(args) => bench::xen::run(&args)?,
+        Command::BenchXenDisk(args) => bench::xen::disk::run(&args)?,
         Command::BenchIsolation(args) => bench::isolation::run(&args)?,
         Command::BenchMigration(args) => bench::migration::run(&args)?,
         Command::Experiments(command) => suite::command(&command)?,

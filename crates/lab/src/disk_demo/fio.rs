@@ -25,7 +25,7 @@ fn common(device: &str, queues: u16, part: u64) -> String {
 }
 
 /// Requests of a phase on a disk of `length` bytes, for some seconds.
-pub(super) fn phase(
+pub(crate) fn requests(
     device: &str,
     queues: u16,
     length: u64,
@@ -41,12 +41,23 @@ pub(super) fn phase(
     };
     format!(
         "{} --rw={rw} --bs={} --iodepth={} --size={part} --norandommap --time_based \
-         --runtime={}ms --ramp_time=1",
+         --runtime={}ms",
         common(device, queues, part),
         phase.bytes,
         phase.depth,
         time.as_millis()
     )
+}
+
+/// The same after a second in which nothing is measured.
+pub(super) fn phase(
+    device: &str,
+    queues: u16,
+    length: u64,
+    phase: &Phase,
+    time: Duration,
+) -> String {
+    format!("{} --ramp_time=1", requests(device, queues, length, phase, time))
 }
 
 /// Writes that are read back and compared by their checksums, in random and in serial order.

@@ -13,15 +13,15 @@ use load::cpu::Snapshot;
 
 /// Requests of one kind.
 #[derive(Debug)]
-pub(super) struct Phase {
+pub(crate) struct Phase {
     /// The name, for people.
-    pub(super) name: &'static str,
-    pub(super) operation: Operation,
-    pub(super) order: Order,
+    pub(crate) name: &'static str,
+    pub(crate) operation: Operation,
+    pub(crate) order: Order,
     /// Bytes of a request.
-    pub(super) bytes: u32,
+    pub(crate) bytes: u32,
     /// Requests under way in each queue.
-    pub(super) depth: u16,
+    pub(crate) depth: u16,
 }
 
 const fn phase(
@@ -35,7 +35,7 @@ const fn phase(
 }
 
 /// All kinds, in their order.
-pub(super) const PHASES: [Phase; 4] = [
+pub(crate) const PHASES: [Phase; 4] = [
     phase("serial writes of 128 KiB", Operation::Write, Order::Serial, 128 << 10, 8),
     phase("serial reads of 128 KiB", Operation::Read, Order::Serial, 128 << 10, 8),
     phase("random writes of 4 KiB", Operation::Write, Order::Random, 4 << 10, 32),

@@ -8,7 +8,7 @@ use super::site::{QUEUES, Used};
 use super::{Args, DiskDemoError, DiskGuest, fio};
 use crate::guest::{GuestError, Image, Shell};
 use crate::progress::Progress;
-use crate::xen::{Dom0, Domain, DomainSpec, Options, Service, Testbed};
+use crate::xen::{DISK, DISK_NUMBER, Dom0, Domain, DomainSpec, Options, Service, Testbed};
 
 /// Longest boot and longest command, on a machine that does much else at the same time.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -18,11 +18,6 @@ const MEMORY: u32 = 640;
 
 /// The folder of images in dom0.
 const IMAGES: &str = "/var/lib/xen/images";
-
-/// The name of each disk in the guest, and its number in the store: that of a device file
-/// (202 << 8 | 16).
-const DEVICE: &str = "xvdb";
-const NUMBER: u32 = 51728;
 
 /// The guest.
 pub(super) struct XenGuest {
@@ -56,14 +51,10 @@ pub(super) fn boot(args: &Args, progress: &Progress) -> Result<XenGuest, DiskDem
     stage.done("");
 
     let stage = progress.stage("booting the guest");
-    // The kernel unpacks both archives, and files of the second replace those of the first.
-    dom0.copy(&fio, "/guest/fio.cpio")?;
-    let join = "cat /guest/guest.cpio.gz >>/guest/fio.cpio";
-    dom0.must(join, TIMEOUT)?;
     let spec = DomainSpec {
         cpus: args.cpus,
         memory: MEMORY,
-        ramdisk: "/guest/fio.cpio".into(),
+        ramdisk: dom0.ramdisk_with_fio(&fio)?,
         ..DomainSpec::new("disks")
     };
     let guest = dom0.create(&spec)?;
@@ -77,58 +68,41 @@ impl XenGuest {
     /// Detaches the disk that the guest has, and removes its image.
     fn detach(&self) -> Result<(), DiskDemoError> {
         let Some(queues) = self.attached.take() else { return Ok(()) };
-        let detach = format!("xl block-detach {} {DEVICE}", self.guest.id());
-        self.dom0.must(&detach, TIMEOUT)?;
-        let gone = format!("until ! [ -b /dev/{DEVICE} ]; do usleep 50000; done");
-        self.guest.must(&gone, TIMEOUT)?;
+        self.guest.detach_disk(TIMEOUT)?;
         self.dom0.must(&format!("rm {}", image(queues)), TIMEOUT)?;
         Ok(())
     }
 }
 
 impl DiskGuest for XenGuest {
-    /// The frontend's number of queues is a parameter of its module, so the module is loaded anew.
     fn attach(&self, queues: u16) -> Result<(), DiskDemoError> {
         self.detach()?;
-        let load = format!(
-            "module=$(grep blkfront /modules/order) && rmmod xen_blkfront && \
-             insmod /modules/$module max_queues={queues}"
-        );
-        self.guest.must(&load, TIMEOUT)?;
         let (image, length) = (image(queues), self.length);
         // Every block holds data, so that reads are no holes.
         let make = format!("yes Ringmain | head -c {length} >{image} && sync {image}");
         self.dom0.must(&make, TIMEOUT)?;
-        let attach = format!(
-            "xl block-attach {} 'format=raw,vdev={DEVICE},access=rw,script=block-ringmain,target={image}'",
-            self.guest.id()
-        );
-        self.dom0.must(&attach, TIMEOUT)?;
+        let words = format!("script=block-ringmain,target={image}");
+        let found = self.guest.attach_disk(&words, queues, TIMEOUT)?;
         self.attached.set(Some(queues));
-        let count = format!(
-            "until [ -b /dev/{DEVICE} ]; do usleep 50000; done; ls /sys/block/{DEVICE}/mq | wc -l"
-        );
-        let found = self.guest.must(&count, TIMEOUT)?;
-        match found.trim() == queues.to_string() {
+        match found == queues {
             true => Ok(()),
-            false => Err(DiskDemoError::Queues { wanted: queues, found }),
+            false => Err(DiskDemoError::Queues { wanted: queues, found: found.to_string() }),
         }
     }
 
     fn verify(&self, queues: u16) -> Result<u64, DiskDemoError> {
-        fio::verify(&self.guest, &format!("/dev/{DEVICE}"), queues, self.length, TIMEOUT)
+        fio::verify(&self.guest, DISK, queues, self.length, TIMEOUT)
     }
 
     fn measure(&self, queues: u16, phase: &Phase) -> Result<Figures, DiskDemoError> {
-        let device = format!("/dev/{DEVICE}");
-        let command = fio::phase(&device, queues, self.length, phase, self.time);
+        let command = fio::phase(DISK, queues, self.length, phase, self.time);
         let limit = TIMEOUT + self.time;
         fio::figures(&self.guest.must(&command, limit)?, phase.operation)
     }
 
     /// In dom0's time.
     fn used(&self, _: u16) -> Result<Used, DiskDemoError> {
-        let name = format!("vbd{}.{NUMBER}", self.guest.id());
+        let name = format!("vbd{}.{DISK_NUMBER}", self.guest.id());
         let stats = self.service.stats()?;
         let disk = stats.disks.iter().find(|disk| disk.name == name);
         let missing = || GuestError::Tool {

@@ -153,6 +153,10 @@ impl Domain {
         self.id
     }
 
+    pub(super) fn dom0(&self) -> &Dom0 {
+        &self.dom0
+    }
+
     /// Waits until it is up.
     ///
     /// # Errors
@@ -275,7 +279,7 @@ impl Domain {
 }
 
 /// The number that a command of the toolstack printed last. Warnings come before.
-fn number(printed: &str, command: &str) -> Result<u16, GuestError> {
+pub(super) fn number(printed: &str, command: &str) -> Result<u16, GuestError> {
     let last = printed.lines().last().unwrap_or_default();
     last.trim().parse().map_err(|_| GuestError::Failed {
         name: "dom0".into(),

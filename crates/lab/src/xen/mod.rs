@@ -6,12 +6,14 @@
 //! virtualisation for PVH guests included, and nothing is kept: dom0's disk is a snapshot, and the
 //! host dies with the process that started it.
 
+mod disk;
 mod dom0;
 mod domain;
 mod netback;
 mod service;
 mod testbed;
 
+pub use disk::{DISK, DISK_NUMBER};
 pub use dom0::{Dom0, Options};
 pub use domain::{Domain, DomainSpec, Kind};
 pub use netback::Netback;

@@ -6,6 +6,8 @@
 //! on its whole way. It repeats within a percent, whatever else this machine does, and contains no
 //! effects of caches.
 
+pub mod disk;
+mod pair;
 mod result;
 
 use std::path::PathBuf;
@@ -168,25 +170,25 @@ impl Host {
     /// One run of one point.
     fn once(&self, streams: u16, seconds: u16) -> Result<Figure, GuestError> {
         let command = format!("iperf -c {} -P {streams} -t {seconds} -f k", ADDRESSES[1]);
-        let before = cpu_seconds(&self.dom0)?;
+        let before = instructions(&self.dom0)?;
         let limit = TIMEOUT + Duration::from_secs(seconds.into()) * SLOWNESS;
         let said = self.sender.must(&command, limit)?;
-        let dom0_seconds = cpu_seconds(&self.dom0)? - before;
+        let used = instructions(&self.dom0)? - before;
         let (bytes, bits_per_second) =
             iperf::sum(&said).ok_or_else(|| failed("sender", command, said))?;
-        let instructions = dom0_seconds * 1e9 / INSTRUCTION;
-        let instructions = instructions / (bytes / BYTES_PER_MB);
-        Ok(Figure { mbps: bits_per_second / 1e6, instructions })
+        Ok(Figure { mbps: bits_per_second / 1e6, instructions: used / (bytes / BYTES_PER_MB) })
     }
 }
 
-/// How long dom0 has run so far, calls of the hypervisor included.
-fn cpu_seconds(dom0: &Dom0) -> Result<f64, GuestError> {
+/// Instructions that dom0 has executed so far, calls of the hypervisor included.
+fn instructions(dom0: &Dom0) -> Result<f64, GuestError> {
     let command = "xl list Domain-0";
     let said = dom0.must(command, TIMEOUT)?;
     let last = said.split_whitespace().next_back();
-    last.and_then(|word| word.parse().ok())
-        .ok_or_else(|| failed("dom0", command.into(), said.clone()))
+    let seconds: f64 = last
+        .and_then(|word| word.parse().ok())
+        .ok_or_else(|| failed("dom0", command.into(), said.clone()))?;
+    Ok(seconds * 1e9 / INSTRUCTION)
 }
 
 fn failed(name: &str, command: String, text: String) -> GuestError {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::bench::series::Series;
+use super::pair::{Better, Pair};
 use load::cpu::cpu_name;
 
 /// The figure of one run of a point.
@@ -37,44 +37,14 @@ impl Tally {
     }
 
     fn row(&self) -> Row {
-        let series = |figures: &[Figure], of: fn(&Figure) -> f64| {
-            Series::of(figures.iter().map(of).collect())
-        };
-        let ratio = |of: fn(&Figure, &Figure) -> f64| {
-            let rounds = self.ringmain.iter().zip(&self.kernel);
-            Series::of(
-                rounds
-                    .map(|(ours, theirs)| of(ours, theirs))
-                    .filter(|ratio| ratio.is_finite())
-                    .collect(),
-            )
-        };
-        let pair = |of: fn(&Figure) -> f64, better: fn(&Figure, &Figure) -> f64| Pair {
-            ringmain: series(&self.ringmain, of),
-            kernel: series(&self.kernel, of),
-            ratio: ratio(better),
-        };
+        let pair = |figure, better| Pair::of(&self.ringmain, &self.kernel, figure, better);
         Row {
             queues: self.queues,
             streams: self.streams,
-            mbps: pair(|figure| figure.mbps, |ours, theirs| ours.mbps / theirs.mbps),
-            dom0_instructions_per_mb: pair(
-                |figure| figure.instructions,
-                |ours, theirs| theirs.instructions / ours.instructions,
-            ),
+            mbps: pair(|figure| figure.mbps, Better::More),
+            dom0_instructions_per_mb: pair(|figure| figure.instructions, Better::Less),
         }
     }
-}
-
-/// One figure, for both systems.
-#[derive(Clone, Debug, Serialize)]
-pub struct Pair {
-    /// Ringmain's.
-    pub ringmain: Series,
-    /// The series of xen-netback with a Linux bridge.
-    pub kernel: Series,
-    /// How much better Ringmain is, round by round: above 1 is better.
-    pub ratio: Series,
 }
 
 /// One point.
@@ -129,32 +99,15 @@ impl Comparison {
             "{:>6} {:>7}  {:^44}  {:^44}",
             "", "", "Mbit/s, median (range)", "dom0, 1000 instructions per MB"
         );
-        let head = ["Ringmain", "xen-netback", "ratio"].map(|name| format!("{name:>18}"));
-        let head = format!("{}{}{:>8}", head[0], head[1], "ratio");
-        let _ = writeln!(text, "{:>6} {:>7}  {head}  {head}", "queues", "streams");
+        let head = Pair::heads("xen-netback");
+        let _ = writeln!(text, "{:>6} {:>7}{head}{head}", "queues", "streams");
         for row in &self.rows {
             let _ = write!(text, "{:>6} {:>7}", row.queues, row.streams);
-            for (pair, unit) in [(&row.mbps, 1.0), (&row.dom0_instructions_per_mb, 1e-3)] {
-                let ratio = pair.ratio.median.map_or("-".into(), |ratio| format!("{ratio:.2}"));
-                let _ = write!(
-                    text,
-                    "  {:>18}{:>18}{ratio:>8}",
-                    show(&pair.ringmain, unit),
-                    show(&pair.kernel, unit)
-                );
-            }
+            text += &row.mbps.cells(1.0);
+            text += &row.dom0_instructions_per_mb.cells(1e3);
             text.push('\n');
         }
         text
-    }
-}
-
-fn show(series: &Series, unit: f64) -> String {
-    match (series.median, series.least, series.most) {
-        (Some(median), Some(least), Some(most)) => {
-            format!("{:.0} ({:.0}-{:.0})", median * unit, least * unit, most * unit)
-        }
-        _ => "-".into(),
     }
 }
 
