@@ -87,7 +87,10 @@ impl Kind {
 
     /// Whether such a port can be the mirror of others: one that stands for others cannot.
     pub fn can_mirror(self) -> bool {
-        matches!(self, Kind::VhostUser | Kind::Tap)
+        match self {
+            Kind::VhostUser | Kind::Tap => true,
+            Kind::Xen | Kind::Embedded | Kind::Overlay => false,
+        }
     }
 
     /// Whether frames are copied by grants there.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use frame::{Accepts, VNET_LEN, vnet};
 use network::burst::{Burst, MAX_FRAME};
-use network::fabric::{Fabric, PortSpec};
+use network::fabric::{Fabric, NewPort};
 use network::packet::Packet;
 use network::poll::PollingPolicy;
 use network::port::{Notified, QueueError, QueuePair};
@@ -103,7 +103,7 @@ impl Tap {
             *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
         });
         let TapConfig { device, rule, mtu, policy, restrictions, .. } = config;
-        let port = fabric.add_port(PortSpec {
+        let port = fabric.add_port(NewPort {
             name: device.into(),
             rule,
             mtu,

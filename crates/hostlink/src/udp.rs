@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frame::Vni;
-use network::fabric::{Fabric, FabricError, PortSpec};
+use network::fabric::{Fabric, FabricError, NewPort};
 use network::port::QueueError;
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
@@ -251,13 +251,13 @@ fn spec(
     rule: PortRule,
     mtu: Option<u16>,
     stopped: &Arc<Mutex<Option<QueueError>>>,
-) -> PortSpec {
+) -> NewPort {
     let note = Arc::clone(stopped);
     let on_error = Arc::new(move |_, error| {
         *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
     });
     let restrictions = Restrictions::default();
-    PortSpec { name, rule, mtu, on_error, coalescing: None, policy: None, restrictions }
+    NewPort { name, rule, mtu, on_error, coalescing: None, policy: None, restrictions }
 }
 
 impl Drop for Underlay {

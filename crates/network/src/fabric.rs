@@ -36,7 +36,7 @@ mod stations;
 mod withdrawal;
 
 pub use changes::PairChange;
-pub use spec::{FabricError, MAX_PORTS, PortSpec, Workers};
+pub use spec::{FabricError, MAX_PORTS, NewPort, Workers};
 use state::{Port, Queue, State};
 pub use withdrawal::Kept;
 
@@ -138,7 +138,7 @@ impl Fabric {
     ///
     /// # Errors
     /// When its rule is impossible, or there are too many ports.
-    pub fn add_port(&self, spec: PortSpec) -> Result<PortId, FabricError> {
+    pub fn add_port(&self, spec: NewPort) -> Result<PortId, FabricError> {
         let mut state = self.lock();
         let free = (0..MAX_PORTS as u16).find(|id| !state.ports.contains_key(id));
         let id = PortId(free.ok_or(FabricError::TooManyPorts)?);
@@ -146,7 +146,7 @@ impl Fabric {
         switch.add_port(id, spec.rule)?;
         switch.give_addresses(id, spec.restrictions.given_addresses());
         drop(switch);
-        let PortSpec { name, mtu, on_error, coalescing, policy, restrictions, .. } = spec;
+        let NewPort { name, mtu, on_error, coalescing, policy, restrictions, .. } = spec;
         let port = Port {
             name,
             mtu,

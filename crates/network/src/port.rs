@@ -65,7 +65,8 @@ pub trait QueuePair: Send {
     /// Takes the frames that the peer has published, oldest first, up to the room in `burst`.
     ///
     /// Frames stay the peer's until [`complete`](Self::complete); those given back by
-    /// [`rewind`](Self::rewind) are fetched again, and are checked again.
+    /// [`rewind`](Self::rewind) are fetched again, and are checked again. A burst that is left as it
+    /// is means that there are no frames.
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError>;
 
     /// The oldest `n` fetched frames are complete; the peer learns it at the next
@@ -160,8 +161,8 @@ pub trait QueuePair: Send {
 
     /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then
     /// looks once more. True when something is there already; otherwise a descriptor of
-    /// [`wakers`](Self::wakers) will become ready. A pair that [is full](Self::is_full) is not
-    /// armed: it could not look.
+    /// [`wakers`](Self::wakers) will become ready, if the pair has one for that ring. A pair that
+    /// [is full](Self::is_full) is not armed: it could not look.
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError>;
 
     /// Tells the peer that signals are not needed while the worker polls.

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-/// How far a line may be from what its link names: a screen of lines. So a link to a line does not
-/// have to follow each change above that line.
-const SCREEN: usize = 40;
+/// How far a line may be from what its link names, so that a link to a line does not have to follow
+/// each change above that line.
+const NEAR: usize = 10;
 
 /// A Markdown link: `[text](target)`.
 struct Link<'a> {
@@ -67,7 +67,7 @@ fn far_from_line(text: &str, line: usize, name: &str) -> Option<String> {
     };
     let found: Vec<usize> =
         (1..).zip(text.lines()).filter(|(_, line)| defines(line)).map(|(at, _)| at).collect();
-    if found.iter().any(|at| at.abs_diff(line) <= SCREEN) {
+    if found.iter().any(|at| at.abs_diff(line) <= NEAR) {
         return None;
     }
     Some(format!("`{name}` is at line {found:?} now"))

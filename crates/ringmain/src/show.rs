@@ -41,12 +41,12 @@ pub fn ports(ports: &[PortReport]) -> String {
 
 /// `ringmain port show`.
 pub fn port(port: &PortReport) -> String {
-    let mut lines = vec![
-        ("port", port.name.clone()),
-        ("kind", port.kind.to_string()),
-        (if port.device.is_some() { "device" } else { "socket" }, endpoint(port)),
-        ("state", port.state.name().to_owned()),
-    ];
+    let mut lines = vec![("port", port.name.clone()), ("kind", port.kind.to_string())];
+    let endpoint = endpoint(port);
+    if !endpoint.is_empty() {
+        lines.push((if port.device.is_some() { "device" } else { "socket" }, endpoint));
+    }
+    lines.push(("state", port.state.name().to_owned()));
     if let Some(reason) = &port.reason {
         lines.push(("reason", reason.clone()));
     }

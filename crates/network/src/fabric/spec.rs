@@ -25,8 +25,8 @@ pub enum FabricError {
     Rule(#[from] RuleError),
 }
 
-/// A new port.
-pub struct PortSpec {
+/// A new port, as the fabric sees it.
+pub struct NewPort {
     /// Its name, for the log.
     pub name: Arc<str>,
     /// VLANs and source lock.

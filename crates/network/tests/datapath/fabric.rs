@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::peer::{Peer, port, wait};
 use frame::{Accepts, Mac};
 use network::count::DropReason;
-use network::fabric::{Fabric, PortSpec, Workers};
+use network::fabric::{Fabric, NewPort, Workers};
 use network::poll::PollingPolicy;
 use network::restrictions::Restrictions;
 use switch::{PortId, PortRule, Vlan};
@@ -88,7 +88,7 @@ fn a_port_without_a_peer_gets_no_copy_of_a_flooded_frame() {
 fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     let fabric = fabric(1);
     let (rule, on_error) = (PortRule::default(), Arc::new(|_, _| {}));
-    let spec = PortSpec {
+    let spec = NewPort {
         name: "peer".into(),
         rule,
         mtu: None,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::peer::{Peer, flow_and_number, port, udp, wait};
 use frame::Accepts;
 use network::count::DropReason;
-use network::fabric::{Fabric, PortSpec, Workers};
+use network::fabric::{Fabric, NewPort, Workers};
 use network::restrictions::Restrictions;
 use switch::{Mirrors, PortId, PortRule};
 
@@ -182,7 +182,7 @@ fn a_copy_that_is_too_long_for_the_mirror_is_dropped_there() {
     let fabric = Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap();
     let [(a, _), (b, _)] = [0, 1].map(|_| port(&fabric, PortRule::default()));
     let mirror = fabric
-        .add_port(PortSpec {
+        .add_port(NewPort {
             name: "mirror".into(),
             rule: PortRule::default(),
             mtu: Some(500),

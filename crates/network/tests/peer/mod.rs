@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use frame::{Accepts, Offload, VNET_LEN};
 use network::burst::Burst;
 use network::coalescing::CoalescingLimits;
-use network::fabric::{Fabric, PortSpec};
+use network::fabric::{Fabric, NewPort};
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair};
 use network::restrictions::Restrictions;
@@ -238,7 +238,7 @@ pub fn coalescing_port(
     let on_error = Arc::new(move |_, error| note.lock().unwrap().push(error));
     let restrictions = Restrictions::default();
     let name = "peer".into();
-    let spec = PortSpec { name, rule, mtu: None, on_error, coalescing, policy: None, restrictions };
+    let spec = NewPort { name, rule, mtu: None, on_error, coalescing, policy: None, restrictions };
     (fabric.add_port(spec).unwrap(), errors)
 }
 

@@ -82,7 +82,8 @@ impl Daemon {
         serde_json::from_str(&self.ask(args)).unwrap()
     }
 
-    /// Runs a command that must fail; its error line.
+    /// Runs a command that must fail; its error line. The code is 2 where the command line alone is
+    /// wrong, and 1 where the daemon refuses.
     fn refuse(&self, code: i32, args: &[&str]) -> String {
         let output = self.run(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}");

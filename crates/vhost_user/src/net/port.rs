@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use network::coalescing::CoalescingLimits;
-use network::fabric::{Fabric, FabricError, PairChange, PortSpec};
+use network::fabric::{Fabric, FabricError, NewPort, PairChange};
 use network::poll::PollingPolicy;
 use network::port::{QueueError, QueuePair};
 use network::restrictions::Restrictions;
@@ -155,7 +155,7 @@ impl Port {
         let on_error = Arc::new(move |queue, error: QueueError| {
             report.report(queue, error, error.violation());
         });
-        let port = fabric.add_port(PortSpec {
+        let port = fabric.add_port(NewPort {
             name: name.as_str().into(),
             rule,
             mtu,

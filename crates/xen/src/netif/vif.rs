@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use frame::Prefix;
 use hypervisor::{Nodes, StoreError};
 use network::control_budget::{MESSAGE, QUEUE, REGION};
-use network::fabric::{FabricError, PairChange, PortSpec};
+use network::fabric::{FabricError, NewPort, PairChange};
 use network::port::{QueueError, QueuePair};
 use network::restrictions::RestrictionsTemplate;
 use network::token_bucket::Rate;
@@ -116,7 +116,7 @@ impl Vif {
         let template = self.driver.restrictions();
         let restrictions = settings.restrictions(&template);
         let name = self.node.id().to_string().into();
-        let spec = PortSpec { name, rule, mtu, on_error, coalescing, policy, restrictions };
+        let spec = NewPort { name, rule, mtu, on_error, coalescing, policy, restrictions };
         let port = self.driver.fabric.add_port(spec)?;
         self.port = Some(port);
         self.restricted = Some(Restricted::new(template, settings));
