@@ -1,7 +1,7 @@
 //! Accepts connections at a stream socket, and gives each one a thread of its own.
 //!
-//! The number of connections is bounded. Those who serve bound the time and the bytes of a
-//! connection (as in [`line`](crate::line)).
+//! The number of connections is bounded. The implementations of [`Connections`] bound the time and
+//! the bytes of a connection (as in [`line`](crate::line)).
 
 use std::io::{self, ErrorKind};
 use std::net::Shutdown;
@@ -20,7 +20,7 @@ const STACK: usize = 256 << 10;
 
 /// Serves the connections of one socket.
 pub(crate) trait Connections: Send + Sync + 'static {
-    /// What the socket is called in the log.
+    /// The socket's name in the log.
     const SOCKET: &'static str;
     /// Names of the thread that accepts connections, and of those that serve them.
     const THREADS: [&'static str; 2];
@@ -33,7 +33,7 @@ pub(crate) trait Connections: Send + Sync + 'static {
     /// with it than to read, to write, and to set time-outs.
     fn serve(&self, stream: &mut UnixStream);
 
-    /// Answers a connection that is one too many. Must not take long: others wait meanwhile.
+    /// Answers a connection beyond the limit. Must be quick: other connections wait meanwhile.
     fn turn_away(&self, stream: &mut UnixStream);
 }
 
@@ -101,24 +101,25 @@ impl<C: Connections> AcceptorWork<C> {
                             | ErrorKind::ConnectionAborted
                     ) => {}
                 Err(error) => {
-                    // Out of descriptors, most likely: that may pass.
+                    // Most likely the process is out of descriptors, which may be temporary.
                     tracing::warn!(reason = %error, socket = C::SOCKET, "cannot accept a connection");
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }
         }
         for (stream, thread) in self.open.drain(..) {
-            // Ends its reads and writes. This fails if the client has closed it.
+            // Shutting down ends the thread's reads and writes. The call fails if the client has
+            // closed the connection.
             let _ = stream.shutdown(Shutdown::Both);
             let _ = thread.join();
         }
     }
 
-    /// Waits for a connection. False when the thread is to end.
+    /// Waits for a connection. False: the thread must end.
     fn wait(&self) -> bool {
         let mut fds =
             [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop, PollFlags::IN)];
-        // A wait that a signal interrupts has found nothing.
+        // A wait that a signal interrupts reports no event.
         let _ = poll(&mut fds, None);
         fds.get(1).is_some_and(|stop| stop.revents().is_empty())
     }

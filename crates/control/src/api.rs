@@ -1,9 +1,8 @@
-//! The protocol of the control socket: one JSON object a line, in each direction.
+//! The protocol of the control socket: one JSON object on each line, in both directions.
 //!
 //! A request is `{"version":2,"do":"port.show","name":"vm-a"}`, the answer
 //! `{"version":2,"ok":{"port":{...}}}` or `{"version":2,"error":"..."}`. Fields may be added within
-//! a version; none is renamed, left out, or changes its meaning. What is not known or not set is
-//! null.
+//! a version; none is renamed, left out, or changes its meaning. An unknown or unset value is null.
 
 mod capture;
 mod disk;
@@ -60,8 +59,8 @@ pub enum Request {
     PortSet {
         /// Its name.
         name: String,
-        /// Keys and new values as in a `[[port]]` table, the keys in snake case; null: no longer
-        /// set.
+        /// Keys and new values as in a `[[port]]` table, the keys in snake case; null removes a
+        /// setting.
         set: Map<String, Json>,
     },
     /// All ports.
@@ -84,8 +83,8 @@ pub enum Request {
     BudgetSet {
         /// Its name.
         name: String,
-        /// Keys and new values as in a `[[budget]]` table, the keys in snake case; null: no longer
-        /// set.
+        /// Keys and new values as in a `[[budget]]` table, the keys in snake case; null removes a
+        /// setting.
         set: Map<String, Json>,
     },
     /// Remove a budget that no port shares.
@@ -137,8 +136,8 @@ pub enum Request {
     DiskSet {
         /// Its name.
         name: String,
-        /// Keys and new values as in a `[[disk]]` table, the keys in snake case; null: no longer
-        /// set.
+        /// Keys and new values as in a `[[disk]]` table, the keys in snake case; null removes a
+        /// setting.
         set: Map<String, Json>,
     },
     /// The rules of a port's security groups.
@@ -164,10 +163,10 @@ pub enum Request {
     /// The address table.
     #[serde(rename = "mac")]
     Mac,
-    /// Read the configuration file anew, and apply what has changed.
+    /// Read the configuration file again, and apply the changes.
     #[serde(rename = "reload")]
     Reload {
-        /// Only say what would change.
+        /// Only report the changes, and apply none.
         #[serde(default)]
         dry_run: bool,
     },
@@ -182,7 +181,7 @@ pub enum Request {
     /// further requests. It ends when the client closes its side.
     #[serde(rename = "capture")]
     Capture(CaptureRequest),
-    /// Take over what the daemon serves. The connection carries the state after the reply, and no
+    /// Take over the daemon's ports. The connection carries the state after the reply, and no
     /// further requests.
     #[serde(rename = "take-over")]
     TakeOver {
@@ -221,9 +220,9 @@ pub enum Reply {
     Macs(Vec<MacRow>),
     /// The changes that were made, or would be.
     Reload(ReloadReport),
-    /// Where time went.
+    /// The profile of time.
     Profile(Box<Profile>),
-    /// What the daemon serves, and is about to hand over.
+    /// The list of what the daemon serves and is about to hand over.
     TakeOver(Manifest),
 }
 

@@ -1,9 +1,9 @@
 //! The backends that attach ports of each kind to their peers.
 //!
-//! [`start`] is the place where the kinds are listed. What the daemon asks of a port in service is
-//! the trait [`Backend`], and each kind implements it in a module of its own here. Most methods
-//! have an answer that is right for a port with one peer; the others are for kinds of which one
-//! port stands for many.
+//! [`start`] lists the kinds. The daemon uses a port in service through the trait [`Backend`],
+//! which each kind implements in a module of its own here. Most methods have a default that is
+//! right for a port with one peer. The other methods are for kinds of which one port stands for
+//! many.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ pub enum BackendError {
     /// There are no addresses left to map the guests' pages at.
     #[error("cannot map guests' pages: {0}")]
     Pages(io::Error),
-    /// The state of another process is that of another kind.
+    /// The state from the other process belongs to another kind.
     #[error("the state that came is not one of this kind of port")]
     OtherKind,
 }
@@ -97,8 +97,8 @@ pub fn start(
     }
 }
 
-/// Puts a port into service with the state of one in another process, as soon as its owner starts
-/// it ([`HandOver::start`]).
+/// Restores a port with the state of one in another process. [`HandOver::start`] puts it into
+/// service.
 pub fn restore(
     fabric: &Arc<Fabric>,
     spec: &PortSpec,
@@ -121,18 +121,19 @@ pub fn restore(
 
 /// A port in service. Dropping it takes the port out of the fabric, and removes its socket.
 pub trait Backend: Send {
-    /// The port's number in the fabric. `None`: this is no port itself, but stands for many.
+    /// The port's number in the fabric. `None`: this value is no port itself, but stands for many.
     fn id(&self) -> Option<PortId>;
 
     /// The present state.
     fn condition(&self) -> Condition;
 
-    /// Why the port is out of service for good. Ports that serve their next front-end never are.
+    /// Why the port is out of service for good. Ports that wait for another front-end are never out
+    /// of service for good.
     fn failure(&self) -> Option<String> {
         None
     }
 
-    /// From now on the port, or each that it stands for, may send and receive what these say.
+    /// Sets the restrictions of the port, or of each port that it stands for.
     fn restrict(&self, fabric: &Fabric, restrictions: &RestrictionsTemplate) {
         if let Some(id) = self.id() {
             fabric.set_restrictions(id, restrictions.instantiate());
@@ -150,8 +151,8 @@ pub trait Backend: Send {
         Vec::new()
     }
 
-    /// Requests from guests, under this number, what they have counted of their own time. Does not
-    /// wait for them.
+    /// Requests, under this number, the counts that guests keep of their own time. Does not wait
+    /// for answers.
     fn request_times(&self, number: u64) {
         let _ = number;
     }
@@ -162,19 +163,20 @@ pub trait Backend: Send {
         Answers::default()
     }
 
-    /// Counters of vifs that are gone, to be taken out. No vif goes while this is locked.
+    /// Counters of removed vifs, to be taken out. No vif is removed while this is locked.
     fn removed_counters(&self) -> Option<MutexGuard<'_, Vec<Arc<QueueCounters>>>> {
         None
     }
 
-    /// The part of it that another process can go on with. `None`: no other process can.
+    /// The part of the port that another process can take over. `None`: the port cannot be handed
+    /// over.
     fn hand_over(&self) -> Option<&dyn HandOver> {
         None
     }
 
     /// Takes the port out of service. Returns the counters that were not taken out before.
     fn end(self: Box<Self>, fabric: &Fabric) -> Vec<Arc<QueueCounters>> {
-        // Workers go on counting while it is dropped.
+        // Workers continue to count while the port is dropped.
         self.id().map(|id| fabric.counters(id)).unwrap_or_default()
     }
 }
@@ -207,13 +209,14 @@ pub struct Condition {
     pub connections: u64,
     /// Connections that ended because the peer broke the protocol.
     pub violations: u64,
-    /// Messages that waited because the peer had used up what they may cost the workers.
+    /// Messages that waited because the port's control budget was used up.
     pub control_delayed: u64,
-    /// Rings that went on where they stood, not where the front-end said.
+    /// Rings that continued at their own position, and not at the front-end's.
     pub recovered_rings: u64,
-    /// Rings that did not show where they stand.
+    /// Rings whose position could not be determined.
     pub unclear_rings: u64,
-    /// Bytes of the peer's memory that were allocated by its buffers at most, and the limit.
+    /// An upper bound of the bytes of the peer's memory that its buffers have allocated, and the
+    /// limit.
     pub memory: Option<(u64, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! The budgets of the daemon, by name, and the restrictions that follow for a port.
+//! The budgets of the daemon, by name, and the resulting restrictions of a port.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ struct Budget {
 }
 
 impl Budget {
-    /// One of which nothing is used up.
+    /// A budget with full buckets.
     fn new(limits: RateLimits) -> Budget {
         let buckets = |limits: &DirectionLimits| {
             let rates = limits.rates().into_iter();
@@ -43,8 +43,8 @@ impl Budgets {
         self.0.get(name).map(|budget| budget.limits)
     }
 
-    /// Adds a budget, or replaces the one of this name. Ports keep the buckets that they have until
-    /// they are restricted anew.
+    /// Adds a budget, or replaces the one of this name. Ports keep their buckets until their
+    /// restrictions are set again.
     pub fn insert(&mut self, BudgetSpec { name, limits }: BudgetSpec) {
         self.0.insert(name, Budget::new(limits));
     }
@@ -55,7 +55,7 @@ impl Budgets {
     }
 
     /// The restrictions of a port with these settings, or of each of the ports that it stands for,
-    /// but for the rules of its security groups.
+    /// without the rules of its security groups.
     pub fn template(&self, settings: &PortSettings) -> RestrictionsTemplate {
         let PortSettings { limits, budget, addresses, .. } = settings;
         let shared = budget.as_ref().and_then(|name| self.0.get(name));
@@ -126,7 +126,7 @@ mod tests {
         let settings = settings(RateLimits::default());
         let ports: Vec<_> =
             (0..3).map(|_| budgets.template(&settings).instantiate().transmit).collect();
-        // Queues of a port hold the port's restrictions, so the second is served as the first is.
+        // Queues of a port share the port's restrictions, so the second is served like the first.
         let queues: Vec<&Limits> = ports.iter().chain(&ports).collect();
         let bytes = sent(start, &queues);
         // A burst, and 99 ms of a megabyte per second.

@@ -1,9 +1,8 @@
 //! A capture on its way to a client: records of workers become blocks of pcapng.
 //!
-//! The connection's own thread reads the workers' rings, and the client is the only one that it
-//! waits for. What the client does not take stays in the rings, until they are full; what comes
-//! then is lost, and counted. The thread looks into the rings at intervals, so that workers need
-//! not wake it.
+//! The connection's own thread reads the workers' rings, and waits only for the client. Records
+//! that the client does not take stay in the rings. Further records are lost and counted when the
+//! rings are full. The thread looks into the rings at intervals, so that workers need not wake it.
 //!
 //! A capture ends when the client closes the connection, or its sending side; when the last of its
 //! ports is removed; or with the daemon. After the first two ends the rest of the rings and the
@@ -25,15 +24,15 @@ use tracing::info;
 use crate::api::CaptureRequest;
 use crate::pcapng::{self, Packet, Statistics};
 
-/// How often the rings are looked into, while there is nothing in them.
+/// The interval at which empty rings are polled.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// How often statistics are written, if they have changed.
+/// The interval at which changed statistics are written.
 const STATISTICS_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a client that takes nothing is looked at.
+/// The interval at which a client that takes nothing is checked.
 const STALL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long a client may take for what is left at the end.
+/// The time that a client has to take the rest at the end.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of each frame that are captured where a request does not say: all of the longest frame.
+/// Bytes of each frame that are captured by default: all of the longest frame.
 const WHOLE_FRAME: u32 = 262_144;
 
 /// A capture that has been started for a client.
@@ -41,9 +40,9 @@ pub struct CaptureSession {
     capture: Capture,
     interfaces: Vec<String>,
     snaplen: u32,
-    /// When it began: nanoseconds since the epoch of Unix.
+    /// The start of the capture, in nanoseconds since the Unix epoch.
     from: u64,
-    /// What the last statistics said.
+    /// The counts of the last statistics.
     said: Vec<CaptureCounts>,
     /// Blocks that are to be sent.
     out: Vec<u8>,
@@ -77,7 +76,7 @@ impl CaptureSession {
     /// Sends the capture until it ends.
     ///
     /// # Errors
-    /// When the client is gone, or has not taken what was left at the end in time.
+    /// When the client is gone, or has not taken the rest in time.
     pub fn serve(mut self, stream: &mut UnixStream) -> io::Result<()> {
         let served = self.send_all(stream);
         let (mut accepted, mut lost) = (0, 0);
@@ -108,7 +107,7 @@ impl CaptureSession {
         self.finish(stream)
     }
 
-    /// What every capture begins with.
+    /// Writes the blocks that begin every capture.
     fn begin(&mut self) {
         let application = concat!("ringmain ", env!("CARGO_PKG_VERSION"));
         pcapng::section(&mut self.out, application);
@@ -117,7 +116,7 @@ impl CaptureSession {
         }
     }
 
-    /// Ends the capture, and sends what is left of it.
+    /// Ends the capture, and sends the rest of it.
     fn finish(&mut self, stream: &mut UnixStream) -> io::Result<()> {
         let by = Instant::now() + END_TIMEOUT;
         self.capture.end();
@@ -128,13 +127,13 @@ impl CaptureSession {
         crate::line::write(stream, &std::mem::take(&mut self.out), by)
     }
 
-    /// Turns what is in the rings into blocks. Returns how many frames there were.
+    /// Turns the records in the rings into blocks. Returns the number of frames.
     fn read(&mut self) -> usize {
         let out = &mut self.out;
         self.capture.read(|record| write_packet(out, &record))
     }
 
-    /// Sends the blocks. False: the capture is to end meanwhile.
+    /// Sends the blocks. False: the capture must end.
     fn send(&mut self, stream: &mut UnixStream) -> io::Result<bool> {
         let mut sent = 0;
         while sent < self.out.len() {
@@ -192,7 +191,7 @@ fn write_packet(out: &mut Vec<u8>, record: &Record<'_>) {
     pcapng::packet(out, &packet);
 }
 
-/// What is to be said of a frame, if anything.
+/// The comments on a frame, if there are any.
 fn comments(record: &Record<'_>) -> Vec<String> {
     let mut comments = Vec::new();
     if let Some(reason) = record.dropped {
@@ -216,16 +215,16 @@ fn comments(record: &Record<'_>) -> Vec<String> {
     comments
 }
 
-/// Waits so long, and says whether the client has closed its side meanwhile.
+/// Waits for `pause`. Returns whether the client has closed its side meanwhile.
 fn has_left(stream: &mut UnixStream, pause: Duration) -> io::Result<bool> {
     let timeout = Timespec::try_from(pause).ok();
     let mut fds = [PollFd::new(&*stream, PollFlags::IN)];
-    // A wait that a signal interrupts has found nothing.
+    // A wait that a signal interrupts reports no event.
     let _ = poll(&mut fds, timeout.as_ref());
     if fds.iter().all(|fd| fd.revents().is_empty()) {
         return Ok(false);
     }
-    // There is something to read, or the end: it does not block.
+    // The read does not block: there are bytes, or the end of the stream.
     match stream.read(&mut [0; 256]) {
         Ok(0) => Ok(true),
         Ok(_) => Ok(false),

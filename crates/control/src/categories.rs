@@ -62,7 +62,7 @@ pub fn categories(port: &PortProfile) -> [Category; 6] {
             what: "pages that guests granted".into(),
             ..of_workers("grant copy", &["copy"])
         },
-        // Frames of guests with grants are copied out of those, wherever they go.
+        // Frames of guests with grants are copied out of the granted pages for any receiver.
         _ if time(&port.steps_ns, "copy") > 0 => Category {
             what: "pages that senders granted".into(),
             ..of_workers("grant copy", &["copy"])

@@ -10,13 +10,13 @@ use serde_json::{Value as Json, json};
 use crate::api::{Answer, CaptureRequest, Profile, Reply, Request, VERSION};
 use crate::line;
 
-/// How long an answer may take. Removing a port waits for its workers; anything else is at once.
+/// How long an answer may take. Removing a port waits for its workers. Other requests are answered
+/// at once.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest answer in bytes; thousands of ports fit.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// How much longer than the client waits profiling goes on, in seconds: requests take a while,
-/// too.
+/// The time by which profiling exceeds the client's wait, in seconds: requests also take time.
 const MARGIN: u32 = 2;
 
 /// Why there is no reply.
@@ -58,7 +58,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// The daemon that listens at `socket`. Nothing is connected yet.
+    /// The daemon that listens at `socket`. There is no connection yet.
     pub fn new(socket: impl Into<PathBuf>) -> Client {
         Client { socket: socket.into() }
     }
@@ -76,8 +76,8 @@ impl Client {
         self.converse(request).map(|(reply, _)| reply)
     }
 
-    /// Starts a capture. Returns the connection, which carries it as pcapng until the client shuts
-    /// down its sending side or closes it, and the first bytes, which have come already.
+    /// Starts a capture. Returns the connection and the first bytes, which have come already. The
+    /// connection carries pcapng until the client shuts down its sending side or closes it.
     ///
     /// # Errors
     /// As for [`ask`](Self::ask).
@@ -96,7 +96,7 @@ impl Client {
         Ok((reply, stream))
     }
 
-    /// Sends a request on a connection of its own. Returns the reply, the connection, and what came
+    /// Sends a request on a connection of its own. Returns the reply, the connection, and the bytes
     /// behind the reply.
     fn converse(&self, request: &Request) -> Result<(Reply, (UnixStream, Vec<u8>)), ClientError> {
         let mut stream =
@@ -147,7 +147,7 @@ impl Client {
         line["version"] = json!(VERSION);
         let silence = match line::write(stream, format!("{line}\n").as_bytes(), by) {
             Ok(()) => io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection"),
-            // A daemon that turns a client away answers and closes, and reads nothing.
+            // A daemon that turns a client away answers and closes without reading.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => error,
             Err(error) => return Err(error),
         };
@@ -175,7 +175,7 @@ mod tests {
 
     use super::*;
 
-    /// What a client of a daemon that says `answer`, and reads nothing, gets.
+    /// The answer that a client gets from a daemon that sends `answer` and reads nothing.
     fn turned_away(answer: &[u8]) -> io::Result<Vec<u8>> {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         there.write_all(answer).unwrap();

@@ -81,9 +81,9 @@ pub use security::{AddressGroupSpec, SecuritySpec};
 pub use setting_keys::Known;
 pub use xen_disks::XenDisksSpec;
 
-/// Where the control socket is unless the configuration says otherwise.
+/// The default path of the control socket.
 pub const DEFAULT_SOCKET: &str = "/run/ringmain/control.sock";
-/// Where the configuration is unless the command says otherwise.
+/// The default path of the configuration.
 pub const DEFAULT_FILE: &str = "/etc/ringmain/ringmain.toml";
 
 /// A whole configuration, checked.
@@ -93,7 +93,7 @@ pub struct Config {
     pub workers: usize,
     /// The CPU that each worker is pinned to; empty when they are not pinned.
     pub cpus: Vec<u16>,
-    /// How workers wait for frames, where a port does not say.
+    /// How workers wait for frames, unless a port sets it.
     pub policy: PollingPolicy,
     /// Whether queue pairs change workers when one is loaded and another is not.
     pub balance: bool,
@@ -123,15 +123,15 @@ impl Config {
     /// Reads the text of a configuration file. `name` is what errors call the file.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the configuration.
     pub fn parse(name: &str, text: &str, host: &Host) -> Result<Config, ConfigErrors> {
         Config::parse_beside(name, text, host, &Others::default())
     }
 
-    /// The same for a daemon that has `others`, which are not in the file.
+    /// Like [`parse`](Self::parse), for a daemon that also has `others`, which are not in the file.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the configuration.
     pub fn parse_beside(
         name: &str,
         text: &str,
@@ -196,7 +196,7 @@ impl Config {
     }
 }
 
-/// Ports and disks that a daemon has and its file has not: commands have added them.
+/// Ports and disks that commands have added to a daemon, and that its file does not have.
 #[derive(Clone, Debug, Default)]
 pub struct Others<'a> {
     /// The ports.
@@ -218,7 +218,7 @@ impl<'a> Others<'a> {
     }
 }
 
-/// The whole file as it is written.
+/// The whole file as written.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct File {

@@ -27,12 +27,12 @@ pub enum FileError {
     },
 }
 
-/// A configuration file, and what the command line says beside it.
+/// A configuration file, and the command line's options beside it.
 #[derive(Clone, Debug)]
 pub struct ConfigFile {
     /// The path as it was given, for messages.
     path: PathBuf,
-    /// The path that is read, whatever the working directory is then.
+    /// The path that is read, which is independent of the working directory.
     absolute: PathBuf,
     /// The control socket of the command line, which overrides that of the file.
     control: Option<PathBuf>,
@@ -66,11 +66,11 @@ impl ConfigFile {
         })
     }
 
-    /// Checks a text of the file, and reads the files of its address groups. Its ports and disks must
-    /// get along with `others`, which are not in it.
+    /// Checks a text of the file, and reads the files of its address groups. Its ports and disks
+    /// must not conflict with `others`, which are not in it.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the text and the files.
     pub fn parse(&self, text: &str, others: &Others<'_>) -> Result<Config, ConfigErrors> {
         let mut config = Config::parse_beside(&self.name(), text, &self.host, others)?;
         if let Some(socket) = &self.control {

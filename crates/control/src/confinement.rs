@@ -28,8 +28,8 @@ const NOBODY_NUMBER: &str = "65534";
 pub struct Confinement {
     /// The layers, and which of them are active.
     pub layers: Vec<LayerReport>,
-    /// The user that the process has become, if it was another one. Other programs may run as the
-    /// same user, and are not to command the daemon.
+    /// The user that the process has changed to, if it has. Other programs may run as the same
+    /// user, and must not command the daemon.
     pub user: Option<u32>,
     /// Images that were opened before.
     pub images: OpenImages,
@@ -100,7 +100,7 @@ pub fn refusal(config: &Config, layers: &[LayerReport], port: &PortSpec) -> Opti
     let word = match need {
         LiveNeed::Tap => "tap",
         LiveNeed::DeviceQueue => "device-queue",
-        // Without the paths and capabilities for these, the system refuses.
+        // The system refuses these without their paths and capabilities.
         LiveNeed::Client | LiveNeed::Xen | LiveNeed::Disk | LiveNeed::Overlay => return None,
     };
     (!needs.has(need)).then(|| {
@@ -141,7 +141,7 @@ pub fn refuses_overlay(
     )
 }
 
-/// The user to run as, or why it stays root.
+/// The user to run as, or why the daemon stays root.
 fn user(config: &Config) -> Result<User, String> {
     if let Some(user) = &config.sandbox.user {
         return Ok(user.clone());
@@ -163,8 +163,8 @@ struct Needs<'a> {
 }
 
 impl Needs<'_> {
-    /// Whether configured ports or those that may be added need something. A daemon without any
-    /// ports gets all of them later: interfaces of the host are usual there.
+    /// Whether configured ports or those that may be added need something. A daemon without ports
+    /// gets all of them later, and interfaces of the host are usual then.
     fn has(&self, need: LiveNeed) -> bool {
         let configured = self.config.ports.iter().any(|port| need_of(port) == Some(need))
             || (need == LiveNeed::Xen && self.config.xen_disks.is_some());
@@ -172,7 +172,7 @@ impl Needs<'_> {
         configured || empty || self.config.sandbox.live.contains(&need)
     }
 
-    /// Nothing is configured: all that the daemon will do is added later.
+    /// Whether nothing is configured, so that everything is added later.
     fn is_empty(&self) -> bool {
         let Config { ports, overlays, disks, xen_disks, .. } = self.config;
         ports.is_empty() && overlays.is_empty() && disks.is_empty() && xen_disks.is_none()
@@ -193,7 +193,7 @@ impl Needs<'_> {
         let of_live = if needs_disks(self.config) { Access::Images } else { Access::Sockets };
         let live = self.config.sandbox.folders.iter().map(|path| (path.clone(), of_live));
         let sockets = parents.map(|path| (path, Access::Sockets));
-        // Of a folder that is there twice, the first counts.
+        // The first entry of a duplicate folder counts.
         let all = images.chain(live).chain(sockets);
         all.map(|(path, access)| Needed { path, access }).collect()
     }
@@ -248,14 +248,14 @@ impl Needs<'_> {
         needed
     }
 
-    /// Whether a socket is to belong to another user.
+    /// Whether a socket gets another owner.
     fn gives_files_away(&self) -> bool {
         let own = self.user.as_ref().map_or(0, |user| user.uid);
         self.permissions().filter_map(|socket| socket.owner).any(|owner| owner != own)
     }
 
     /// Whether an interface exists already, and the user may open its queues without any
-    /// capability. Setting the MTU needs one each time.
+    /// capability. Setting the MTU always needs a capability.
     fn is_ready(&self, device: &str, port: &PortSpec) -> bool {
         let Ok(Some(LinkKind::MultiQueueTap(access))) = link_kind(device) else { return false };
         let (user, group) = self.user.as_ref().map_or((0, 0), |user| (user.uid, user.gid));
@@ -278,7 +278,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// Each path once. A folder of sockets can be read, too.
+/// Each path once. A folder of sockets can also be read.
 fn unique(paths: Vec<Needed>) -> Vec<Needed> {
     let mut all: Vec<Needed> = Vec::new();
     for path in paths {
@@ -364,7 +364,7 @@ mod tests {
         assert!(plan.paths.contains(&folder(Access::Sockets)));
         let plan = plan_of("[sandbox]\nfolders = [\"/srv/x\"]\nlive = [\"disk\"]\n");
         assert!(plan.paths.contains(&folder(Access::Images)), "devices can be images");
-        // Nothing is known of ports that an empty configuration gets.
+        // The ports that an empty configuration gets later are unknown.
         assert_eq!(capabilities(&plan_of("")), CapabilitySet::NET_ADMIN);
     }
 }

@@ -1,5 +1,5 @@
-//! The daemon: a fabric, the ports that are on it, and the control socket through which ports are
-//! added and removed.
+//! The daemon: a fabric, its ports, and the control socket through which ports are added and
+//! removed.
 
 use std::io;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub struct Daemon {
     state: Arc<DaemonState>,
 }
 
-/// Finds out whether a daemon makes progress.
+/// A probe of whether a daemon makes progress.
 pub struct Probe(Arc<DaemonState>);
 
 impl Probe {
@@ -54,7 +54,7 @@ impl Probe {
 }
 
 impl Daemon {
-    /// A probe that finds out whether the daemon makes progress.
+    /// A probe of whether the daemon makes progress.
     pub fn probe(&self) -> Probe {
         Probe(Arc::clone(&self.state))
     }
@@ -63,12 +63,12 @@ impl Daemon {
     /// reported as stopped, and tried again; the others are served.
     ///
     /// # Errors
-    /// When there are no workers or there is no control socket. Then nothing stays behind.
+    /// When workers or the control socket cannot be created. Nothing is left behind then.
     pub fn start(config: &Config) -> Result<Daemon, DaemonError> {
         Daemon::start_with(config, engine::best)
     }
 
-    /// The same, whose workers have such engines for requests of disks.
+    /// Like [`start`](Self::start), with `engine` for the requests of disks on each worker.
     ///
     /// # Errors
     /// As of [`Daemon::start`].
@@ -78,13 +78,15 @@ impl Daemon {
         Daemon::serve(config, None, state, listener, None)
     }
 
-    /// The same in a sandbox that this process has entered. The configuration came from `file`,
-    /// which a reload reads again; `listener` was opened before. A running daemon that agreed to
-    /// it is taken over.
+    /// Like [`start`](Self::start), in a sandbox that this process has entered.
+    ///
+    /// The configuration came from `file`, which a reload reads again. `listener` was opened
+    /// before.
+    /// A running daemon that has agreed is taken over.
     ///
     /// # Errors
-    /// As of [`Daemon::start`], and when the running daemon cannot be taken over. That one goes on
-    /// then.
+    /// As of [`Daemon::start`], and when the running daemon cannot be taken over. The
+    /// running daemon continues then.
     pub fn start_confined(
         config: &Config,
         file: Option<ConfigFile>,
@@ -97,7 +99,7 @@ impl Daemon {
         Daemon::serve(config, user, state, listener, take_over)
     }
 
-    /// Starts all the rest, as the `user` that this process has become, if it was another one.
+    /// Starts everything else. `user` is the user that this process has changed to, if it has.
     fn serve(
         config: &Config,
         user: Option<u32>,
@@ -108,13 +110,14 @@ impl Daemon {
         let refused = user.filter(|user| config.permissions.owner != Some(*user));
         let access = ControlAccess { permissions: config.permissions, refused };
         let state = Arc::new(state.map_err(DaemonError::Workers)?);
-        // Locked until all ports and disks are there: requests that come before that wait.
+        // The locks are held until all ports and disks exist. Earlier requests wait.
         let (mut ports, mut disks) = (state.lock(), state.lock_disks());
         let handler = || Arc::clone(&state) as Arc<dyn Handler>;
         config.budgets.iter().for_each(|budget| ports.add_budget(budget.clone()));
         ports.set_security(config.security.clone());
         let (server, specs) = match take_over {
-            // First of all, so that a second daemon by mistake does not disturb the first.
+            // The server starts first, so that a second daemon, started by mistake, does not
+            // disturb the first.
             None => (Server::start(&config.socket, access, handler())?, config.ports.clone()),
             Some(take_over) => {
                 listener.open_path(config.metrics.as_ref())?;
@@ -154,7 +157,7 @@ impl Daemon {
         Ok(Daemon { _metrics: metrics, _server: server, _tasks: tasks, state })
     }
 
-    /// Has `end` called when another process has taken over and serves the rings.
+    /// Sets the function that is called when another process has taken over and serves the rings.
     ///
     /// The calling thread holds locks of the daemon and keeps them: `end` must not rely on a thread
     /// that may wait for one.
@@ -162,17 +165,17 @@ impl Daemon {
         self.state.set_end(Box::new(end));
     }
 
-    /// Whether another process has taken over. From then on, this value must not be dropped: all
-    /// that it would remove belongs to the other process.
+    /// Whether another process has taken over. From then on, this value must not be dropped:
+    /// everything that it would remove belongs to the other process.
     pub fn has_handed_over(&self) -> bool {
         self.state.has_handed_over()
     }
 
-    /// Reads the configuration file anew, and applies what has changed.
+    /// Reads the configuration file again, and applies the changes.
     ///
     /// # Errors
-    /// Lines for people, when the file is wrong, or changes what cannot change while the daemon
-    /// runs. Then nothing has changed.
+    /// Lines for people, when the file is wrong, or has a change that a running daemon
+    /// cannot make. Nothing has changed then.
     pub fn reload(&self) -> Result<ReloadReport, String> {
         self.state.reload(false)
     }

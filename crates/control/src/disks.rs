@@ -55,7 +55,7 @@ impl Disks {
         Disks { starter, disks: BTreeMap::new(), xen: None }
     }
 
-    /// Begins to serve the disks of Xen guests. If that cannot be, it is tried again.
+    /// Begins to serve the disks of Xen guests. A failed start is tried again.
     pub fn add_xen(&mut self, spec: XenDisksSpec) {
         let service = self.starter.start_xen(&spec);
         match &service {
@@ -73,7 +73,7 @@ impl Disks {
         missing.map(|xen| Arc::clone(xen.spec()))
     }
 
-    /// Takes over the outcome of another attempt to serve them.
+    /// Records the result of another attempt to serve the disks of Xen guests.
     pub fn xen_started(&mut self, service: Result<::xen::blkif::service::Service, XenDisksError>) {
         if let Some(xen) = &mut self.xen {
             xen.started(service);
@@ -93,7 +93,7 @@ impl Disks {
     /// Adds a disk.
     ///
     /// # Errors
-    /// When it cannot be put into service. Then it is not there.
+    /// When the disk cannot be put into service. The disk is not added then.
     pub fn add(&mut self, spec: DiskSpec) -> Result<(), DiskError> {
         let port = self.starter.start(&spec)?;
         self.insert(spec, Ok(port));
@@ -116,7 +116,7 @@ impl Disks {
         self.disks.insert(spec.name.clone(), Entry { spec: Arc::new(spec), port });
     }
 
-    /// Removes a disk, and returns it, to be dropped: that waits until nothing of it is under way.
+    /// Removes a disk, and returns it to be dropped. Dropping waits until no request is under way.
     ///
     /// # Errors
     /// A line for people, when there is none of this name.
@@ -139,7 +139,7 @@ impl Disks {
         self.disks.values().map(running).collect()
     }
 
-    /// Removes the disks that go by these changes, and returns them, to be dropped.
+    /// Removes the disks that these changes remove, and returns them to be dropped.
     pub fn remove_gone(&mut self, changes: &[Change]) -> Vec<DiskPort> {
         let gone = changes.iter().filter_map(|change| match change {
             Change::RemoveDisk(name) => Some(name),
@@ -149,12 +149,13 @@ impl Disks {
         gone.filter_map(|name| self.remove(name).ok().flatten()).collect()
     }
 
-    /// Makes the other changes of disks. Those that cannot be put into service are tried again, as
-    /// at the start; why is noted in the `reports`.
+    /// Makes the other changes of disks. Disks that cannot be put into service are tried again, as
+    /// at the start, and the reason is noted in `reports`.
     pub fn reload(&mut self, changes: &[Change], reports: &mut [ReloadChange]) {
         for change in changes {
             match change {
-                // A command may have added one of this name since the configuration was compared.
+                // A command may have added a disk of this name since the configuration was
+                // compared.
                 Change::AddDisk(disk) | Change::ReplaceDisk(disk, _)
                     if !self.disks.contains_key(&disk.name) =>
                 {
@@ -173,7 +174,7 @@ impl Disks {
         }
     }
 
-    /// Changes the settings of a disk in service, and takes note of the length of its image.
+    /// Changes the settings of a disk in service, and notes the length of its image.
     fn exchange(&mut self, spec: &DiskSpec) {
         let Some(entry) = self.disks.get_mut(&spec.name) else { return };
         entry.apply(spec.settings.clone());
@@ -185,7 +186,7 @@ impl Disks {
         }
     }
 
-    /// Gives a disk's image a new length, or takes note of the one that it has.
+    /// Gives a disk's image a new length, or notes the present one.
     ///
     /// # Errors
     /// A line for people.
@@ -205,8 +206,8 @@ impl Disks {
     /// Changes settings of a disk: the keys and values of a `disk.set` request.
     ///
     /// # Errors
-    /// Lines for people, when there is no such disk, or something is wrong with a value. Then
-    /// nothing has changed.
+    /// Lines for people, when there is no such disk, or something is wrong with a value.
+    /// Nothing has changed then.
     pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Result<(), String> {
         if let Some(set) = self.xen.as_mut().and_then(|xen| xen.set(name, object)) {
             return set;
@@ -217,15 +218,15 @@ impl Disks {
         Ok(())
     }
 
-    /// The descriptions of the disks that could not be started, to be started while the disks are
-    /// not locked; the outcome goes to [`Disks::started`].
+    /// The descriptions of the disks that could not be started. They are started without the lock,
+    /// and the result goes to [`Disks::started`].
     pub fn not_in_service(&self) -> Vec<Arc<DiskSpec>> {
         let missing = self.disks.values().filter(|entry| entry.port.is_err());
         missing.map(|entry| Arc::clone(&entry.spec)).collect()
     }
 
-    /// Takes over the outcome of another attempt to start a disk, or returns it, to be dropped, if
-    /// the disk was removed meanwhile.
+    /// Records the result of another attempt to start a disk. Returns the disk to be dropped if it
+    /// was removed meanwhile.
     pub fn started(
         &mut self,
         spec: &Arc<DiskSpec>,

@@ -1,4 +1,4 @@
-//! The last events of the daemon's log, for those who cannot read the log.
+//! The last events of the daemon's log, for clients that cannot read the log.
 
 use std::collections::VecDeque;
 use std::time::SystemTime;
@@ -12,12 +12,12 @@ const MOST: usize = 100;
 /// Longest text of an event, in bytes. Names in it may come from peers.
 const LONGEST: usize = 500;
 
-/// The last events of the log, of which there is a bounded number, and bounded bytes.
+/// The last events of the log, bounded in number and in bytes.
 #[derive(Debug, Default)]
 pub struct RecentEvents(Mutex<VecDeque<EventReport>>);
 
 impl RecentEvents {
-    /// Keeps an event of now. `level` is the name of its severity.
+    /// Keeps an event with the present time. `level` is the name of its severity.
     pub fn add(&self, level: &str, text: &str) {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let is_end = |at: &usize| text.is_char_boundary(*at);

@@ -1,9 +1,9 @@
 //! EVPN for an overlay: a thread between the kernel's tables, which FRR reads and writes, and the
 //! tunnels.
 //!
-//! What other hosts announce becomes peers and stations of the overlay. Guests that are heard at
-//! ports of this host are announced, and so are their IP addresses, where that is wanted. The
-//! thread sleeps until the kernel or the switch has news.
+//! Announcements of other hosts become peers and stations of the overlay. The thread announces
+//! guests that are learned at ports of this host, and their IP addresses if the configuration asks
+//! for it. The thread sleeps until the kernel or the switch has news.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -34,21 +34,20 @@ use crate::report;
 /// Pause after the kernel has refused something.
 const PAUSE: Duration = Duration::from_secs(2);
 
-/// What the thread says of its work.
+/// The status of the thread's work.
 #[derive(Clone, Default)]
 pub struct Status {
-    /// The VTEPs: whether floods go there, and whether the control plane knows nothing of it any
-    /// more.
+    /// The VTEPs: whether each gets floods, and whether the control plane has withdrawn it.
     pub peers: BTreeMap<(Vni, IpAddr), Peer>,
     /// How many IP addresses of stations on other hosts are known.
     pub neighbours: usize,
     /// How many IP addresses of stations of this host are announced.
     pub announced: usize,
-    /// How many IP addresses stations of this host were heard to have.
+    /// How many IP addresses were learned from frames of stations of this host.
     pub learned: usize,
-    /// What is wrong.
+    /// The present problem, if there is one.
     pub trouble: Option<String>,
-    /// What was counted on ports of VTEPs that are gone.
+    /// The counts of ports of removed VTEPs.
     removed: Option<Counts>,
 }
 
@@ -110,12 +109,12 @@ impl Evpn {
         Ok(Evpn { fabric, watcher, stop, wake, status, thread: Some(thread) })
     }
 
-    /// What the thread says of its work.
+    /// The status of the thread's work.
     pub fn status(&self) -> Status {
         self.status.lock().clone()
     }
 
-    /// Adds what was counted on ports that are gone.
+    /// Adds the counts of removed ports.
     pub fn add_removed(&self, sum: &mut Counts) {
         self.status.lock().removed.iter().for_each(|counts| sum.add(counts));
     }
@@ -133,7 +132,7 @@ impl Drop for Evpn {
 }
 
 fn signal(wake: &OwnedFd) {
-    // A counter that is full wakes, too.
+    // A full counter also wakes the thread.
     let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
 }
 
@@ -186,12 +185,13 @@ impl Engine {
         self.start.elapsed().as_millis() as u64
     }
 
-    /// Does something that the kernel may refuse; when to read everything again then.
+    /// Does work that the kernel may refuse. Returns when to read everything again, if it has
+    /// refused.
     fn attempt(&mut self, work: impl FnOnce(&mut Engine) -> io::Result<()>) -> Option<u64> {
         work(self).err().map(|error| self.put_off(&error))
     }
 
-    /// Says what the kernel has refused, and when to read everything again.
+    /// Notes that the kernel has refused. Returns when to read everything again.
     fn put_off(&self, error: &io::Error) -> u64 {
         self.complain(error.to_string());
         self.now() + PAUSE.as_millis() as u64
@@ -230,13 +230,13 @@ impl Engine {
         });
         let mut ready =
             [PollFd::new(&self.watch, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-        // A signal is no reason to stop, and all sources are looked at anyway.
+        // A signal does not stop the thread, and all sources are checked anyway.
         let _ = poll(&mut ready, pause.as_ref());
-        // It does not block.
+        // The read does not block.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
-    /// Takes note of guests that came or went.
+    /// Notes guests that came or left.
     fn see_guests(&mut self) {
         match self.fabric.sighted(self.watcher) {
             Sighted::Some(stations) => {
@@ -261,10 +261,10 @@ impl Engine {
         }
     }
 
-    /// Takes note of the addresses of a guest that are to be announced: those that the
-    /// configuration gives it, and those that it says it has.
+    /// Notes the addresses of a guest that are announced: those of the configuration, and those
+    /// that the guest claims.
     fn see_addresses(&mut self, vni: Vni, station: Station, found: switch::Presence) {
-        // They went with the guest.
+        // The addresses left with the guest.
         if found == switch::Presence::Away {
             return;
         }
@@ -277,7 +277,7 @@ impl Engine {
         self.mirror.set_heard(vni, station.mac, &heard);
     }
 
-    /// The networks that a network of the switch is; two cannot be the same.
+    /// The virtual networks of a network of the switch. Each overlay has at most one.
     fn vnis_of(&self, wanted: Network) -> Vec<Vni> {
         let all = self.networks.iter().filter(|(_, vlan)| network(**vlan) == wanted);
         all.map(|(vni, _)| *vni).collect()
@@ -293,7 +293,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives the overlay the peers and stations that the kernel's tables have.
+    /// Makes the overlay's peers and stations those of the kernel's tables.
     fn reconcile(&mut self) {
         let changes = self.mirror.reconcile(self.now());
         for change in changes {

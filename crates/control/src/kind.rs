@@ -1,4 +1,4 @@
-//! The kinds of ports: their names, and which keys of the configuration each has.
+//! The kinds of ports, their names, and their keys of the configuration.
 //!
 //! `docs/newcomers.md` lists what else a kind consists of.
 
@@ -19,7 +19,8 @@ pub enum Kind {
     Xen,
     /// Processes as guests, of a hypervisor in the daemon.
     Embedded,
-    /// Other hosts, over tunnels. No `[[port]]` table has it: an `[[overlay]]` makes such ports.
+    /// Other hosts, over tunnels. No `[[port]]` table has this kind: an `[[overlay]]` creates such
+    /// ports.
     Overlay,
 }
 
@@ -85,7 +86,7 @@ impl Kind {
         lists(self) || !Kind::ALL.into_iter().any(lists)
     }
 
-    /// Whether such a port can be the mirror of others: one that stands for others cannot.
+    /// Whether a port of this kind can be a mirror. A port that stands for others cannot.
     pub fn can_mirror(self) -> bool {
         match self {
             Kind::VhostUser | Kind::Tap => true,

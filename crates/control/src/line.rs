@@ -1,6 +1,6 @@
 //! Lines over a UNIX stream, read and written against a deadline.
 //!
-//! A peer that sends a byte now and then, or never reads, keeps a thread no longer than the
+//! A peer that sends single bytes slowly, or never reads, occupies a thread only until the
 //! deadline. A peer that sends without end is cut off at the limit.
 
 use std::io::{self, ErrorKind, Read, Write};

@@ -28,12 +28,13 @@ use http::HttpClients;
 
 const KEY: &str = "metrics.listen";
 
-/// A listener that was opened before the sandbox was entered, which lets no TCP socket be opened.
+/// A listener that was opened before the process entered the sandbox, which forbids opening TCP
+/// sockets.
 #[derive(Debug, Default)]
 pub struct OpenListener {
     tcp: Option<TcpListener>,
     path: Option<(SocketFile, OwnedFd)>,
-    /// Another process hands over its own.
+    /// Whether another process will hand over its own listener.
     is_to_come: bool,
     adopted: Option<Adopted>,
     events: Arc<RecentEvents>,
@@ -56,7 +57,7 @@ impl OpenListener {
         Ok(OpenListener { tcp, events, ..OpenListener::default() })
     }
 
-    /// None yet: another process will hand its listener over.
+    /// A value without a listener: another process will hand its own over.
     pub fn to_come(events: Arc<RecentEvents>) -> OpenListener {
         OpenListener { is_to_come: true, events, ..OpenListener::default() }
     }
@@ -93,7 +94,7 @@ fn listen_at(address: SocketAddr) -> Result<TcpListener, SocketError> {
 
 /// The listener in service. Dropping it closes all connections, and removes the socket's file.
 pub struct MetricsServer {
-    // The order matters: nobody is served at a socket that is gone.
+    // The order of drops matters: no client is served at a removed socket.
     acceptor: Acceptor,
     file: Option<SocketFile>,
 }

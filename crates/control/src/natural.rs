@@ -18,7 +18,7 @@ pub fn compare(a: &str, b: &str) -> Ordering {
         }
         (left, right) = (&left[first.len()..], &right[second.len()..]);
     }
-    // Names that differ in zeros before a number only are ordered, too.
+    // Names that differ only in zeros before a number are also ordered.
     left.len().cmp(&right.len()).then_with(|| a.cmp(b))
 }
 

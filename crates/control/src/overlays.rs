@@ -23,7 +23,7 @@ use crate::overlay_network::{TUNNELS, network};
 use crate::reload::Change;
 use crate::report;
 
-/// MTU of an underlay to which no way is known: that of Ethernet.
+/// MTU of an underlay without a known route: that of Ethernet.
 const ETHERNET: u16 = 1500;
 
 /// The overlays of a daemon, in the order of their configuration.
@@ -43,12 +43,12 @@ struct Overlay {
 
 /// An overlay in service.
 struct Service {
-    /// What says which peers and stations there are, if not the configuration. It ends before the
-    /// sockets do.
+    /// The source of peers and stations, if it is not the configuration. It must end before the
+    /// sockets.
     evpn: Option<Evpn>,
     underlay: Arc<Underlay>,
     mtu: u16,
-    /// What is wrong with a peer or a station, if anything.
+    /// The problem with a peer or a station, if there is one.
     trouble: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Overlays {
         self.overlays.push(Overlay { spec, service });
     }
 
-    /// Tries again to start what is not in service.
+    /// Tries again to start overlays that are not in service.
     pub fn maintain(&mut self) {
         for overlay in self.overlays.iter_mut().filter(|overlay| overlay.service.is_err()) {
             overlay.service = start(&self.fabric, &overlay.spec);
@@ -88,8 +88,8 @@ impl Overlays {
         self.overlays.iter().map(|overlay| overlay.spec.clone()).collect()
     }
 
-    /// Makes the changes that concern overlays, and says in `reports` which of them are not in
-    /// service then.
+    /// Makes the changes of overlays, and notes in `reports` those that are not in service
+    /// afterwards.
     pub fn reload(&mut self, changes: &[Change], reports: &mut [ReloadChange]) {
         // Addresses of those that are removed can be used by those that are added.
         for change in changes {
@@ -118,7 +118,7 @@ impl Overlays {
         self.overlays.iter().find(|overlay| overlay.spec.name == name)
     }
 
-    /// Removes an overlay. `next` comes in its place.
+    /// Removes an overlay. `next` replaces it.
     fn remove(&mut self, name: &str, next: Option<&OverlaySpec>) {
         let Some(at) = self.overlays.iter().position(|it| it.spec.name == name) else { return };
         let overlay = self.overlays.remove(at);
@@ -135,7 +135,7 @@ impl Overlays {
         info!(overlay = %name, "removed");
     }
 
-    /// Gives an overlay in service other peers and stations. Nothing else of it is touched.
+    /// Gives an overlay in service other peers and stations. Everything else is left alone.
     fn set(&mut self, spec: &OverlaySpec) {
         let Some(at) = self.overlays.iter().position(|it| it.spec.name == spec.name) else {
             return;
@@ -164,7 +164,7 @@ impl Overlays {
         self.in_service().flat_map(|(spec, service)| names(spec, service)).collect()
     }
 
-    /// What was counted on ports that are gone.
+    /// The counts of removed ports.
     pub fn removed(&self) -> Counts {
         let mut removed = self.removed.clone();
         for (_, service) in self.in_service() {
@@ -290,7 +290,8 @@ fn names(spec: &OverlaySpec, service: &Service) -> Vec<(PortId, String)> {
     peers.chain([(service.underlay.port(), spec.name.clone())]).collect()
 }
 
-/// Longest IP packet of the networks: what the narrowest way to a peer leaves.
+/// Longest IP packet of the networks: the part of the narrowest path's MTU that is left by the
+/// headers.
 fn inner_mtu(spec: &OverlaySpec) -> u16 {
     if let Some(mtu) = spec.mtu {
         return mtu;
@@ -299,7 +300,7 @@ fn inner_mtu(spec: &OverlaySpec) -> u16 {
     let overhead = if local.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
     let ways =
         spec.peers.iter().filter_map(|peer| path_mtu(local, SocketAddr::new(*peer, port)).ok());
-    // What no guest sends need not be carried, and a frame has to fit into a datagram.
+    // Frames longer than those of guests need not be carried, and a frame must fit into a datagram.
     ways.min().unwrap_or(ETHERNET).saturating_sub(overhead).max(68)
 }
 

@@ -1,7 +1,7 @@
 //! The file format pcapng: the blocks that a capture consists of.
 //!
-//! Blocks are written in little-endian byte order, whatever the machine's is, and read only as they
-//! are written here. Numbers of blocks and options are those of draft-ietf-opsawg-pcapng.
+//! Blocks are written in little-endian byte order on every machine. Only blocks as written here can
+//! be read. Numbers of blocks and options are those of draft-ietf-opsawg-pcapng.
 
 mod scan;
 
@@ -36,7 +36,7 @@ const OUTBOUND: u32 = 2;
 /// Times are in nanoseconds: ten to the minus ninth.
 const NANOSECONDS: u8 = 9;
 
-/// Longest value of an option: a comment that is longer is cut off.
+/// Longest value of an option: a longer comment is cut.
 const LONGEST_OPTION: usize = 1024;
 
 /// A packet.
@@ -56,14 +56,14 @@ pub struct Packet<'a> {
     pub comments: &'a [String],
 }
 
-/// What was counted at an interface.
+/// The counts of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Statistics {
     /// The number of the interface.
     pub interface: u32,
-    /// When counting began, and until when it went: nanoseconds since the epoch of Unix.
+    /// The start of counting, in nanoseconds since the Unix epoch.
     pub from: u64,
-    /// Until when it went.
+    /// The end of counting, in nanoseconds since the Unix epoch.
     pub to: u64,
     /// Packets that passed.
     pub received: u64,
@@ -112,7 +112,7 @@ pub fn packet(out: &mut Vec<u8>, packet: &Packet<'_>) {
     });
 }
 
-/// Writes what was counted at an interface so far.
+/// Writes the counts of an interface so far.
 pub fn statistics(out: &mut Vec<u8>, counts: &Statistics) {
     block(out, INTERFACE_STATISTICS, |out| {
         out.extend(counts.interface.to_le_bytes());
@@ -131,7 +131,7 @@ fn time(nanoseconds: u64) -> [u8; 8] {
     nanoseconds.rotate_left(32).to_le_bytes()
 }
 
-/// Writes a block, whose length stands before and behind its body.
+/// Writes a block. Its length comes before and behind its body.
 fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend(kind.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Threads that do something again and again.
+//! Threads that repeat a task.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -7,17 +7,18 @@ use std::time::Duration;
 
 use sandbox::Role;
 
-/// A thread that does something again and again, until this value is dropped.
+/// A thread that repeats a task until this value is dropped.
 pub struct PeriodicTask {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl PeriodicTask {
-    /// Starts a thread of this name, and of this kind if it needs less than control threads, that calls `work` after each interval.
+    /// Starts a thread of this name, and of this kind if it needs less than control threads, that
+    /// calls `work` after each interval.
     ///
     /// # Errors
-    /// When there is no thread to be had.
+    /// When no thread can be started.
     pub fn start(
         name: &str,
         role: Option<Role>,

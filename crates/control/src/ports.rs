@@ -1,4 +1,4 @@
-//! The ports of the daemon, by name, and what was counted on those that are gone.
+//! The ports of the daemon, by name, and the counts of removed ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub struct Ports {
     ports: BTreeMap<String, Port>,
     budgets: Budgets,
     security: SecuritySpec,
-    /// Which names the configuration file has. Other ports and budgets were added by commands.
+    /// The names in the configuration file. Other ports and budgets were added by commands.
     of_file: FileNames,
     /// The counts of ports that are gone.
     removed: Counts,
@@ -83,7 +83,7 @@ impl Ports {
     /// Adds a port.
     ///
     /// # Errors
-    /// When it cannot be put into service. Then it is not there.
+    /// When the port cannot be put into service. The port is not added then.
     pub fn add(&mut self, spec: PortSpec) -> Result<(), BackendError> {
         let backend = self.start(&spec)?;
         self.insert(spec, Ok(backend));
@@ -117,7 +117,8 @@ impl Ports {
     /// Removes a port.
     ///
     /// # Errors
-    /// A line for people, when there is none of this name, or it goes by itself.
+    /// A line for people, when there is no port of this name, or when it is a vif, which
+    /// is removed by itself.
     pub fn remove(&mut self, name: &str) -> Result<(), String> {
         let Some(port) = self.ports.remove(name) else { return Err(self.not_removable(name)) };
         let Ok(backend) = port.backend else {
@@ -127,13 +128,13 @@ impl Ports {
         self.end(backend);
         self.follow_mirrors();
         if !matches!(port.spec.kind, PortKind::VhostUser { .. }) {
-            // A vhost-user port logs it itself.
+            // A vhost-user port logs its own removal.
             info!(port = %name, "removed");
         }
         Ok(())
     }
 
-    /// Takes a backend out of service, and keeps what was counted on its queues.
+    /// Takes a backend out of service, and keeps the counts of its queues.
     fn end(&mut self, backend: Box<dyn Backend>) {
         for queue in backend.end(&self.fabric) {
             self.removed.add(&report::counts(&queue));
@@ -159,7 +160,7 @@ impl Ports {
         self.in_service().flat_map(|(name, _, backend)| backend.vifs(name)).collect()
     }
 
-    /// All ports, by name, and what was counted on those that are gone.
+    /// All ports, by name, and the counts of removed ones.
     pub fn report(&mut self) -> (Vec<PortReport>, Counts) {
         let (mut reports, removed) = self.without_removal(|ports, removed| {
             let reports: Vec<_> = ports.ports.values().flat_map(|port| ports.of(port)).collect();
@@ -169,8 +170,8 @@ impl Ports {
         (reports, removed)
     }
 
-    /// Adds what was counted on vifs that are gone to the sum, and does `work` with all ports and
-    /// that sum before another vif can go. So nothing is counted twice, or not at all.
+    /// Adds the counts of removed vifs to the sum, and calls `work` with all ports and that sum
+    /// before another vif can be removed. So every count is taken exactly once.
     fn without_removal<T>(&mut self, work: impl FnOnce(&Ports, &Counts) -> T) -> T {
         let mut removed = std::mem::take(&mut self.removed);
         let mut locked: Vec<_> =
@@ -219,7 +220,7 @@ impl Ports {
         }
     }
 
-    /// Requests from all guests, under this number, what they have counted of their own time.
+    /// Requests, under this number, the counts that all guests keep of their own time.
     pub fn request_times(&self, number: u64) {
         self.in_service().for_each(|(_, _, backend)| backend.request_times(number));
     }
@@ -229,8 +230,8 @@ impl Ports {
         self.in_service().map(|(_, _, backend)| backend.answers(number).waiting).sum()
     }
 
-    /// All ports that may receive frames, and what their guests have answered to the request with
-    /// this number.
+    /// All ports that may receive frames, and their guests' answers to the request with this
+    /// number.
     pub fn subjects(&self, number: u64) -> Vec<Subject> {
         self.in_service()
             .flat_map(|(name, port, backend)| {
@@ -239,8 +240,8 @@ impl Ports {
             .collect()
     }
 
-    /// Does periodic work: logs which ports have stopped, and sums up the counts of vifs that are
-    /// gone, so that they do not become many.
+    /// Does periodic work: logs which ports have stopped, and sums up the counts of removed vifs,
+    /// which would otherwise accumulate.
     pub fn maintain(&mut self) {
         self.without_removal(|_, _| ());
         self.follow_mirrors();
@@ -254,17 +255,17 @@ impl Ports {
         }
     }
 
-    /// The descriptions of the ports that could not be started, and what restricts each. Starting a
-    /// port may block, so the caller starts each of them ([`backend::start`]) while the ports are
-    /// not locked, and passes the outcome to [`Ports::started`].
+    /// The descriptions of the ports that could not be started, and the restrictions of each.
+    /// Starting a port may block, so the caller starts each of them ([`backend::start`]) while the
+    /// ports are not locked, and passes the result to [`Ports::started`].
     pub fn not_in_service(&self) -> Vec<(Arc<PortSpec>, RestrictionsTemplate)> {
         let missing = self.ports.values().filter(|port| port.backend.is_err());
         let restrictions = |port: &Port| self.template(&port.spec.settings);
         missing.map(|port| (Arc::clone(&port.spec), restrictions(port))).collect()
     }
 
-    /// Takes over the outcome of another attempt to start a port of [`Ports::not_in_service`]. If
-    /// the port was removed or changed meanwhile, its backend is taken out of service again.
+    /// Records the result of another attempt to start a port of [`Ports::not_in_service`]. If the
+    /// port was removed or changed meanwhile, its backend is taken out of service again.
     pub fn started(
         &mut self,
         spec: &Arc<PortSpec>,
@@ -284,7 +285,7 @@ impl Ports {
             _ => {}
         }
         port.backend = backend;
-        // A budget may have changed since it was started.
+        // A budget may have changed since the start of the port.
         self.restrict(|port| Arc::ptr_eq(&port.spec, spec));
         self.follow_mirrors();
     }

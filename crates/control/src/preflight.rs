@@ -1,4 +1,4 @@
-//! Whether this host has what a configuration names, as far as that can be found out without
+//! Checks that this host has the objects that a configuration names, as far as possible without
 //! putting a port into service.
 
 use std::fs;
@@ -66,7 +66,7 @@ fn no_xen() -> Option<String> {
     hypervisor::xen::open().err().map(|error| format!("Xen can't be used: {error}"))
 }
 
-/// Why no socket can be created at `path`. Directories above it are created when they are missing.
+/// Why no socket can be created at `path`. Missing directories above it would be created.
 fn socket(path: &Path) -> Option<String> {
     match fs::symlink_metadata(path) {
         Ok(meta) if !meta.file_type().is_socket() => {
@@ -84,7 +84,7 @@ fn socket(path: &Path) -> Option<String> {
     }
     let why = match access(directory, Access::WRITE_OK | Access::EXEC_OK) {
         Err(error) => std::io::Error::from(error).to_string(),
-        // Root may write there, and the kernel creates nothing all the same.
+        // Root has the right to write there, but the kernel does not allow new files.
         Ok(()) if is_of_kernel(directory) => "it is the kernel's own file system".to_owned(),
         Ok(()) => return None,
     };
@@ -116,7 +116,8 @@ fn tap(device: &str) -> Option<String> {
     }
 }
 
-/// Why the sockets of an overlay cannot be used. The port itself is not tried: a daemon may have it.
+/// Why the sockets of an overlay cannot be used. The port itself is not opened: a daemon may use
+/// it.
 fn underlay(overlay: &OverlaySpec) -> Option<String> {
     let local = overlay.local.ip();
     let used = UdpSocket::bind(SocketAddr::new(local, 0));

@@ -1,8 +1,8 @@
 //! Profiling on request.
 //!
-//! A request makes the workers, and guests that support it, take time stamps for as long as the
-//! request says; the reply holds what they have counted so far. The difference of two replies is a
-//! profile ([`Profile::since`]). If the client goes away, the stamps end with its lease.
+//! A request makes the workers, and guests that support it, take time stamps for the time of the
+//! request. The reply holds the counts so far. The difference of two replies is a profile
+//! ([`Profile::since`]). If the client goes away, the stamps end with its lease.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -19,13 +19,13 @@ use xen::netif::guest_times::GuestTimes;
 use crate::api::{PortProfile, Profile, QueueFlows, WorkerProfile};
 use crate::kind::Kind;
 
-/// How long guests may take to report what they have counted.
+/// The time that guests have to report their counts.
 pub const GUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How often it is looked whether they have.
+/// The interval at which their answers are checked.
 pub const GUEST_POLL: Duration = Duration::from_millis(2);
 
-/// How long time stamps are still taken.
+/// The lease for which time stamps are taken.
 #[derive(Default)]
 pub struct Lease {
     /// The number of the last request.
@@ -36,7 +36,7 @@ pub struct Lease {
     since: u64,
 }
 
-/// The lease, and the length of a tick.
+/// The state of profiling: the lease, and the length of a tick.
 pub struct Profiler {
     start: (u64, Instant),
     ratio: OnceLock<Ratio>,
@@ -117,7 +117,7 @@ impl Profiler {
 }
 
 impl Lease {
-    /// Prolongs it. Returns the number of the request.
+    /// Prolongs the lease. Returns the number of the request.
     pub fn prolong(&mut self, time: Duration) -> u64 {
         let until = Instant::now() + time;
         self.number += 1;
@@ -133,7 +133,7 @@ impl Lease {
         self.since
     }
 
-    /// Whether it has ended; true once.
+    /// Whether the lease has ended; true only once.
     pub fn ends(&mut self) -> bool {
         self.until.take_if(|until| *until <= Instant::now()).is_some()
     }

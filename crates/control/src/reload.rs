@@ -2,9 +2,9 @@
 //! Pure: nothing is read, changed or logged here.
 //!
 //! Ports and budgets that the file had before belong to the file: they follow the file in
-//! everything, and are removed with their tables. Those that commands have added are left alone,
-//! unless the file has one of the same name now. Address groups and security groups are in the file
-//! only.
+//! everything, and are removed with their tables. Ports and budgets that commands have added are
+//! left alone, unless the file now has one of the same name. Address groups and security groups are
+//! in the file only.
 
 mod disk;
 mod security;
@@ -103,7 +103,7 @@ impl Running {
     }
 }
 
-/// One change. What is to be is given as a whole.
+/// One change, with the complete new description.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Add a budget.
@@ -119,7 +119,7 @@ pub enum Change {
     AddPort(PortSpec),
     /// Change settings of a port in service, in these keys.
     SetPort(PortSpec, Vec<String>),
-    /// Remove a port and add it anew, because of these keys.
+    /// Remove a port and add it again, because of these keys.
     ReplacePort(PortSpec, Vec<String>),
     /// Remove the port of this name.
     RemovePort(String),
@@ -127,17 +127,17 @@ pub enum Change {
     AddOverlay(OverlaySpec),
     /// Change peers or stations of an overlay in service, in these keys.
     SetOverlay(OverlaySpec, Vec<String>),
-    /// Remove an overlay and add it anew, because of these keys.
+    /// Remove an overlay and add it again, because of these keys.
     ReplaceOverlay(OverlaySpec, Vec<String>),
     /// Remove the overlay of this name.
     RemoveOverlay(String),
     /// Add a disk.
     AddDisk(DiskSpec),
-    /// Change settings of a disk in service, in these keys, or take note of the length of its image.
+    /// Change settings of a disk in service, in these keys, or note the length of its image.
     SetDisk(DiskSpec, Vec<String>),
     /// Change settings of all disks of Xen guests, in these keys.
     SetXenDisks(XenDisksSpec, Vec<String>),
-    /// Add a disk anew that is not in service, because of these keys.
+    /// Add a disk again that is not in service, because of these keys.
     ReplaceDisk(DiskSpec, Vec<String>),
     /// Remove the disk of this name.
     RemoveDisk(String),
@@ -235,7 +235,7 @@ fn port_change(present: Option<&PortSpec>, wanted: &PortSpec) -> Option<Change> 
     }
     let keys = present.changed_keys(wanted);
     let settings = wanted.settings.clone();
-    // The settings are what can change in service.
+    // Only the settings can change in service.
     match (PortSpec { settings, ..present.clone() }) == *wanted {
         true => Some(Change::SetPort(wanted.clone(), keys)),
         false => Some(Change::ReplacePort(wanted.clone(), keys)),
@@ -259,9 +259,10 @@ fn overlay_changes(present: &[OverlaySpec], wanted: &[OverlaySpec]) -> Vec<Chang
     new.chain(gone.map(|gone| Change::RemoveOverlay(gone.name.clone()))).collect()
 }
 
-/// The keys outside ports, budgets, overlays and disks that differ. They cannot change while the daemon runs.
+/// The keys outside ports, budgets, overlays and disks that differ. They cannot change while the
+/// daemon runs.
 pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
-    // All fields by name: a new one is not to be overlooked.
+    // All fields are named, so that a new one is not overlooked.
     let Config {
         workers,
         cpus,
@@ -284,7 +285,7 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
     let dashboard = |metrics: &Option<MetricsSpec>| metrics.as_ref().is_some_and(|it| it.dashboard);
     let (held, access) = (&present.sandbox, &present.permissions);
     let differs = [
-        // The number follows from the CPUs where it is not given.
+        // The number follows from the CPUs if it is not given.
         ("workers.count", *workers != present.workers && cpus.len() != *workers),
         ("workers.cpus", *cpus != present.cpus),
         ("workers.polling", *policy != present.policy),

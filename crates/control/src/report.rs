@@ -33,10 +33,10 @@ pub use disk::describe_disk;
 pub use limits::{disk_limits, limits};
 use limits::{texts, vif_limits};
 
-/// Gaps from here on are not told apart, in nanoseconds.
+/// The gap, in nanoseconds, from which longer ones are not distinguished.
 const LONGEST_GAP_NS: u64 = 1 << 31;
-/// How long a worker that has not changed its state is still taken to be short of CPU time. A
-/// worker that sleeps does not find out that the shortage is over.
+/// The time after which a worker without a change of state no longer counts as short of CPU time. A
+/// sleeping worker does not notice that the shortage is over.
 const SHORTAGE: Duration = Duration::from_secs(1);
 
 /// State that all ports have in common.
@@ -148,8 +148,8 @@ fn vlans(vlan: &Vlan) -> (Option<u16>, Vec<u16>) {
     }
 }
 
-/// Everything about a vif, which is a port by itself, with the options of the port `host`. It may
-/// have as many queue pairs as that, or fewer.
+/// Everything about a vif, which is a port by itself, with the options of the port `host`. The vif
+/// has at most the queue pairs of that port.
 pub fn vif(
     fabric: &Fabric,
     Vif { name, kind, peer, copy_usage, store_usage, status: vif }: &Vif,
@@ -319,8 +319,8 @@ pub fn stats(
     }
 }
 
-/// How a worker has waited since `uptime` ago. A worker that sleeps counts that when it wakes, so
-/// the rest of the time is sleep.
+/// How a worker has waited since `uptime` ago. A worker counts its sleep when it wakes, so time
+/// that is not counted yet is sleep.
 fn polling(counters: &PollCounters, uptime: Duration) -> Option<PollingReport> {
     let Decision { policy, nap, window, cost, gaps, short, suspensions } = counters.decision()?;
     let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -10,7 +10,7 @@ use crate::api::{PacketQuery, RuleReport, RuleVerdict};
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// The rules, in the order in which they are asked.
+/// The rules, in the order in which they are evaluated.
 pub fn report(rules: &RuleSet) -> Vec<RuleReport> {
     let report = |(group, rule): (&str, &switch::filter::Rule)| RuleReport {
         group: group.to_owned(),
@@ -19,10 +19,10 @@ pub fn report(rules: &RuleSet) -> Vec<RuleReport> {
     rules.iter().map(report).collect()
 }
 
-/// Whether a packet passes that opens a connection; `None`: the port has no filter.
+/// Whether a packet that opens a connection passes. `rules` is `None` for a port without a filter.
 ///
 /// # Errors
-/// What is wrong with the question, in a line for people.
+/// The problem with the query, in a line for people.
 pub fn verdict(rules: Option<&RuleSet>, query: &PacketQuery) -> Result<RuleVerdict, String> {
     let key = key(query)?;
     let Some(rules) = rules else {

@@ -1,8 +1,8 @@
 //! The control socket: accepts connections and answers their lines.
 //!
-//! The socket can be used by the daemon's own user only. Still, a client that hangs, sends without
-//! end or opens connections without end cannot block the daemon: the length of lines, the time of
-//! requests and the number of connections are limited.
+//! Only the daemon's own user can use the socket by default. A client that hangs, or that sends or
+//! connects without end, cannot block the daemon: the length of lines, the time of requests and the
+//! number of connections are limited.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ use crate::socket_file::{Place, SocketError, SocketFile};
 
 /// Longest request in bytes.
 const LONGEST_REQUEST: usize = 64 << 10;
-/// How long a client may take for one request, and again for reading the answer.
+/// The time that a client has for one request, and again for reading the answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// Most connections at a time.
 const MAX_CONNECTIONS: usize = 32;
@@ -35,8 +35,8 @@ const MAX_CONNECTIONS: usize = 32;
 pub struct ControlAccess {
     /// The permissions of the socket's file; by default, mode 0600.
     pub permissions: Permissions,
-    /// A user whose processes are refused although the file lets them connect: the one that the
-    /// daemon has become, which other programs may run as.
+    /// A user whose processes are refused although the file's permissions let them connect. The
+    /// daemon runs as this user, and other programs may do so as well.
     pub refused: Option<u32>,
 }
 
@@ -54,18 +54,18 @@ pub trait Handler: Send + Sync + 'static {
     /// The problem, in a line for people.
     fn capture(&self, request: CaptureRequest) -> Result<CaptureSession, String>;
 
-    /// What the daemon serves, for a process that understands these formats of state, and is about
-    /// to take over.
+    /// The list of what the daemon serves, for a process that is about to take over and understands
+    /// these formats of state.
     ///
     /// # Errors
-    /// What stands in the way, in lines for people.
+    /// The obstacles, in lines for people.
     fn offer(&self, formats: &[u32]) -> Result<Manifest, String> {
         let _ = formats;
         Err("nothing can be handed over".to_owned())
     }
 
-    /// Hands over to the process at the other end of a connection, which has got the manifest.
-    /// Returns if this process goes on.
+    /// Hands over to the process at the other end of a connection, which has the manifest. Returns
+    /// if this process continues.
     fn give(&self, stream: UnixStream) {
         drop(stream);
     }
@@ -74,7 +74,7 @@ pub trait Handler: Send + Sync + 'static {
 /// A control socket that is being served. Dropping it closes all connections and removes the
 /// socket.
 pub struct Server {
-    // The order matters: nobody is served at a socket that is gone.
+    // The order of drops matters: no client is served at a removed socket.
     acceptor: Acceptor,
     file: SocketFile,
 }
@@ -151,7 +151,7 @@ impl Connections for Clients {
             );
             return;
         }
-        // A client that is gone cannot be told of an error.
+        // An error cannot be reported to a client that is gone.
         let _ = serve(stream, &*self.handler);
     }
 
@@ -163,7 +163,7 @@ impl Connections for Clients {
     }
 }
 
-/// Refuses a client that is not waited for.
+/// Refuses a client without waiting for it.
 fn answer_shortly(stream: &mut UnixStream, error: String) {
     let _ = line::write(stream, &refusal(error), Instant::now() + Duration::from_millis(10));
 }
@@ -207,7 +207,8 @@ fn serve(stream: &mut UnixStream, handler: &dyn Handler) -> io::Result<()> {
     }
 }
 
-/// Only the daemon's own user and root may get guests' memory, whoever may use the socket.
+/// Checks that the client is the daemon's own user or root: only these may get guests' memory, even
+/// if others may use the socket.
 fn may_take_over(stream: &UnixStream) -> Result<(), String> {
     let own = rustix::process::geteuid();
     let is_allowed = |uid: rustix::process::Uid| uid == own || uid.is_root();

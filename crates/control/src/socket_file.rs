@@ -1,5 +1,5 @@
-//! The file of a socket that the daemon listens at: private from its first moment, and removed at
-//! the end.
+//! The file of a listening socket of the daemon, which is private from the start and removed at the
+//! end.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ use unix_socket::Permissions;
 /// Connections that wait to be accepted, at most.
 const BACKLOG: i32 = 32;
 
-/// Why nobody can listen at a socket.
+/// Why the daemon cannot listen at a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// Another daemon listens there.
@@ -48,7 +48,7 @@ pub enum SocketError {
     },
 }
 
-/// Where a socket is to be.
+/// The place of a new socket.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// The key of the configuration that has the path.
@@ -139,7 +139,8 @@ fn take_over(place: Place<'_>, permissions: Permissions) -> Result<OwnedFd, Sock
     listen_at(path, permissions).map_err(failed)
 }
 
-/// Binds a socket that is private from its first moment: the file takes the mode of the descriptor.
+/// Binds a socket that is private from the start, because the file takes the mode of the
+/// descriptor.
 fn listen_at(path: &Path, permissions: Permissions) -> io::Result<OwnedFd> {
     let socket = socket_with(
         AddressFamily::UNIX,
@@ -151,7 +152,7 @@ fn listen_at(path: &Path, permissions: Permissions) -> io::Result<OwnedFd> {
     let mode = mode.unwrap_or(Mode::RUSR | Mode::WUSR);
     fchmod(&socket, mode)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Without what the process' mask took away.
+    // The mode is set again, because the process' mask may have reduced it.
     chmod(path, mode)?;
     if owner.is_some() || group.is_some() {
         let (owner, group) = (owner.map(Uid::from_raw), group.map(Gid::from_raw));

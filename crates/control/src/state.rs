@@ -45,10 +45,10 @@ const LONGEST_PROFILE: u32 = 3600;
 
 /// State that the threads of the daemon share.
 pub struct DaemonState {
-    /// As the daemon was started; a reload changes its ports, budgets and disks, which are not asked
-    /// here.
+    /// The configuration at the start. Its ports, budgets and disks are out of date after a reload,
+    /// and are not used.
     config: Config,
-    /// The file that it came from, to be read again.
+    /// The file of the configuration, which a reload reads again.
     file: Option<ConfigFile>,
     /// Locked for a whole reload.
     reloading: Mutex<()>,
@@ -56,7 +56,7 @@ pub struct DaemonState {
     layers: Vec<LayerReport>,
     fabric: Arc<Fabric>,
     ports: Mutex<Ports>,
-    /// Whoever needs ports or disks, too, locks those first.
+    /// The order of locks: ports and disks are locked before overlays.
     overlays: Mutex<Overlays>,
     disks: Mutex<Disks>,
     starter: Arc<DiskStarter>,
@@ -114,7 +114,7 @@ impl DaemonState {
         self.ports.lock()
     }
 
-    /// The disks. Whoever needs the ports, too, locks the ports first.
+    /// The disks. The order of locks: the ports are locked before the disks.
     pub fn lock_disks(&self) -> MutexGuard<'_, Disks> {
         self.disks.lock()
     }
@@ -129,10 +129,10 @@ impl DaemonState {
         self.disks.lock().add_xen(spec);
     }
 
-    /// Starts the threads for what is done now and then.
+    /// Starts the threads for periodic tasks.
     ///
     /// # Errors
-    /// When there are no threads to be had.
+    /// When threads cannot be started.
     pub fn start_tasks(self: &Arc<Self>) -> io::Result<Vec<PeriodicTask>> {
         let state = Arc::clone(self);
         let maintain = move || state.maintain();
@@ -153,7 +153,7 @@ impl DaemonState {
         self.fabric.workers_answer(limit)
     }
 
-    /// Moves a queue pair to another worker, if that is worth it.
+    /// Migrates a queue pair to another worker, if that improves the balance.
     fn balance(&self) {
         // The balancer is not locked while the queue moves: requests for counters would wait.
         let advice = self.fabric.advice(&mut self.balancer.lock());
@@ -212,7 +212,7 @@ impl DaemonState {
 
     fn remove_disk(&self, name: &str) -> Result<Reply, String> {
         let port = self.disks.lock().remove(name)?;
-        // Not while the disks are locked: requests may be under way.
+        // The disk is dropped without the lock, because requests may be under way.
         drop(port);
         Ok(Reply::Done)
     }
@@ -338,18 +338,18 @@ impl Handler for DaemonState {
             Request::Profile { seconds } => {
                 Ok(self.profile(Duration::from_secs(seconds.min(LONGEST_PROFILE).into())))
             }
-            // The server takes it to `capture`.
+            // The server calls `capture` for this request.
             Request::Capture(_) => Err("a capture needs a connection".to_owned()),
-            // The server takes it to `offer` and `give`.
+            // The server calls `offer` and `give` for this request.
             Request::TakeOver { .. } => Err("a take-over needs a connection".to_owned()),
         }
     }
 
     fn capture(&self, request: CaptureRequest) -> Result<CaptureSession, String> {
-        // No port may go before the fabric knows that it is captured.
+        // No port may be removed before the fabric knows that it is captured.
         let ports = self.lock();
         let mut names = ports.names();
-        // Nor may an overlay's.
+        // The same holds for ports of overlays.
         let overlays = self.overlays.lock();
         names.extend(overlays.names());
         CaptureSession::start(&self.fabric, request, |name| {

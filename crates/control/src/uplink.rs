@@ -1,5 +1,5 @@
-//! Receive queues of a host's device, which guests can have: joins what `hostlink` opens to what
-//! `xen` expects.
+//! Receive queues of a host's device, which guests can have: connects `hostlink`'s implementation
+//! to `xen`'s interface.
 
 use std::error::Error;
 use std::sync::Arc;

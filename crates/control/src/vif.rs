@@ -1,11 +1,11 @@
-//! Ports that another stands for: vifs of a Xen domain, and processes as guests.
+//! Ports that another port stands for: vifs of a Xen domain, and processes as guests.
 
 use hypervisor::embedded::{CopyUsage, StoreUsage};
 use xen::netif::status::VifStatus;
 
 use crate::kind::Kind;
 
-/// A port that another stands for.
+/// A port that another port stands for.
 pub struct Vif {
     /// Its name.
     pub name: String,

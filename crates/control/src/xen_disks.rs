@@ -19,13 +19,13 @@ use crate::report::{describe_disk, disk_limits};
 /// Why the disks of Xen guests cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum XenDisksError {
-    /// The daemon was started without what disks need.
+    /// The daemon was started without the permissions that disks need.
     #[error("the daemon was started without disks; restart it")]
     NotAllowed,
-    /// This is no Xen host, or its devices are not to be had.
+    /// This is no Xen host, or its devices cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The store fails, or no thread is left.
+    /// The store fails, or no thread can be started.
     #[error(transparent)]
     Service(#[from] ServiceError),
 }
@@ -35,15 +35,15 @@ pub struct XenDisks {
     spec: Arc<XenDisksSpec>,
     /// The service, or the reason why there is none. Starting it is retried.
     service: Result<Service, XenDisksError>,
-    /// Settings that were made for single vbds. They hold as long as the service has limits of
-    /// the vbd's own: a vbd that goes and comes again begins with those of all.
+    /// Settings that were made for single vbds. They hold as long as the service has separate
+    /// limits for the vbd. A vbd that is removed and added again begins with the common settings.
     own: BTreeMap<DeviceId, DiskSettings>,
 }
 
 /// Begins to serve. May wait for the store.
 ///
 /// # Errors
-/// Why that cannot be.
+/// The reason why the disks cannot be served.
 pub fn start(
     disks: Option<&Arc<Disks>>,
     spec: &XenDisksSpec,
@@ -67,7 +67,7 @@ impl XenDisks {
         XenDisks { spec, service, own: BTreeMap::new() }
     }
 
-    /// Takes over the outcome of another attempt to start the service. Settings may have changed
+    /// Records the result of another attempt to start the service. Settings may have changed
     /// meanwhile.
     pub fn started(&mut self, service: Result<Service, XenDisksError>) {
         if let Ok(service) = &service {
@@ -87,8 +87,8 @@ impl XenDisks {
         self.service.as_ref().err()
     }
 
-    /// Changes settings of one vbd, or of all by the name of all: the keys and values of a `disk.set`
-    /// request. `None`: the name is neither.
+    /// Changes settings of one vbd, or of all vbds by their common name: the keys and values of a
+    /// `disk.set` request. `None`: the name is neither.
     pub fn set(&mut self, name: &str, object: &Map<String, Json>) -> Option<Result<(), String>> {
         let changed = |settings: &DiskSettings| settings.changed(DiskKind::Xen, object);
         if self.spec.name == name {
@@ -123,8 +123,8 @@ impl XenDisks {
         self.spec = Arc::new(XenDisksSpec { settings, ..XenDisksSpec::clone(&self.spec) });
     }
 
-    /// Gives a vbd's image a new length, or takes note of the one that it has. `None`: there is no
-    /// vbd of this name.
+    /// Gives a vbd's image a new length, or notes the present one. `None`: there is no vbd of this
+    /// name.
     pub fn resize(&self, name: &str, bytes: Option<u64>) -> Option<Result<u64, String>> {
         let (service, vbd) = self.find(name)?;
         Some(match service.resize(vbd.bus.id, bytes) {
@@ -210,7 +210,7 @@ impl XenDisks {
     }
 }
 
-/// The outcome of a change, for people.
+/// The result of a change, for people.
 fn said(outcome: Result<(), ConfigErrors>) -> Result<(), String> {
     outcome.map_err(|errors| errors.to_string())
 }

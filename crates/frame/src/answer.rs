@@ -1,8 +1,8 @@
-//! Answers to requests for the owner of an IP address (ARP, RFC 826; neighbour discovery, RFC 4861),
-//! in the owner's name.
+//! Answers to requests for the owner of an IP address (ARP, RFC 826; neighbour discovery, RFC
+//! 4861), in the owner's name.
 //!
-//! Whoever asks believes the answer. Its station and address are the caller's, whatever the request
-//! says; only who gets the answer is the sender's to say.
+//! A station that asks trusts the answer. So the caller supplies the station and the address,
+//! whatever the request says; the request only determines who gets the answer.
 
 use std::net::Ipv6Addr;
 
@@ -18,8 +18,8 @@ use crate::view::{Headers, proto};
 pub struct Owner {
     /// Its MAC address.
     pub mac: Mac,
-    /// Whether it forwards packets of others. A host forgets a router that says of itself, in
-    /// neighbour discovery, that it is none (RFC 4861, 7.2.5).
+    /// Whether it forwards packets of others. A host removes a router that reports in neighbour
+    /// discovery not to be one (RFC 4861, 7.2.5).
     pub is_router: bool,
 }
 
@@ -37,18 +37,17 @@ const IPV6: usize = 40;
 /// A neighbour advertisement with the owner's link-layer address (RFC 4861, 4.4), in bytes.
 const ADVERTISEMENT: usize = 32;
 
-/// Whether somebody else than the owner may answer the frame that starts with `head`: a request of a
+/// Whether the frame that starts with `head` may be answered on the owner's behalf: a request of a
 /// station that has an address itself.
 ///
-/// Whoever has none probes whether an address is free (RFC 5227; RFC 4862, 5.4). Its owner defends
-/// the address, if there is one.
+/// A station without an address probes whether an address is free (RFC 5227; RFC 4862, 5.4). Such
+/// probes are left to the owner, if there is one, which defends its address.
 pub fn may_answer(head: &[u8], headers: &Headers) -> bool {
     asked(head, headers).is_some()
 }
 
-/// Turns the head of a request into the whole answer of the address's `owner`. False: nobody else
-/// than the owner [may answer](may_answer); the head stays as it is. `headers` are those of the
-/// request.
+/// Turns the head of a request into the whole answer of the address's `owner`. False: only the
+/// owner [may answer](may_answer); the head is unchanged. `headers` are those of the request.
 pub fn answer(head: &mut Head, headers: &Headers, owner: Owner) -> bool {
     let Some(request) = asked(head.as_slice(), headers) else { return false };
     let mut bytes = [0; HEAD_LEN];
@@ -82,7 +81,7 @@ fn asked(head: &[u8], headers: &Headers) -> Option<Request> {
     }
 }
 
-/// Writes the answer, and says how long it is.
+/// Writes the answer. Returns its length.
 fn write(
     bytes: &mut [u8; HEAD_LEN],
     head: &[u8],
@@ -118,7 +117,8 @@ fn write(
 
 /// The advertisement that `target` sends to `to`, who has asked for it.
 fn advertisement(target: Ipv6Addr, to: Ipv6Addr, owner: Owner) -> Option<[u8; ADVERTISEMENT]> {
-    /// Flags: the sender is a router, was asked, and what was known before is replaced.
+    /// Flags: the sender is a router, the advertisement was solicited, and it overrides cached
+    /// entries.
     const ROUTER: u8 = 0x80;
     const SOLICITED: u8 = 0x40;
     const OVERRIDE: u8 = 0x20;

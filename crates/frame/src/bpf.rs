@@ -1,11 +1,11 @@
 //! Filters of packets: programs of the classic Berkeley Packet Filter, as `tcpdump -ddd` prints
 //! them.
 //!
-//! A program comes from outside of the process. [`Filter::new`] decodes it into instructions of
-//! its own and refuses what the Linux kernel refuses: unknown instructions, jumps out of the
-//! program, memory words that do not exist, division by a constant zero, shifts by constants of 32
-//! and more, and a last instruction that does not return. All jumps go forward, so a filter ends
-//! after at most [`MAX_INSTRUCTIONS`] steps. Nothing is executed that was not checked.
+//! A program comes from outside of the process. [`Filter::new`] decodes it into instructions of its
+//! own and refuses what the Linux kernel refuses: unknown instructions, jumps out of the program,
+//! memory words that do not exist, division by a constant zero, shifts by constants of 32 and more,
+//! and a last instruction that does not return. All jumps go forward, so a filter ends after at
+//! most [`MAX_INSTRUCTIONS`] steps. Only checked instructions are executed.
 //!
 //! Differences to the kernel: memory words are zero at first, and negative offsets, by which the
 //! kernel offers metadata of a packet, lie outside of the packet.
@@ -43,7 +43,7 @@ pub enum BadFilter {
     /// The code means nothing.
     #[error("instruction {0} is unknown")]
     Unknown(usize),
-    /// Where it jumps to, there is no instruction.
+    /// The instruction jumps out of the program.
     #[error("instruction {0} jumps out of the program")]
     Jump(usize),
     /// There is no such word of memory.
@@ -55,7 +55,7 @@ pub enum BadFilter {
     /// The instruction shifts by more bits than a word has.
     #[error("instruction {0} shifts by more than 31 bits")]
     Shift(usize),
-    /// After the last instruction, there would be another one.
+    /// The last instruction does not return.
     #[error("the last instruction does not return")]
     NoReturn,
 }
@@ -122,7 +122,7 @@ enum Step {
     StoreIndex(u8),
     Compute(Arithmetic, Operand),
     Negate,
-    /// Goes so many instructions further than to the next one.
+    /// Skips this many instructions.
     Jump(u16),
     Branch(Comparison, Operand, u8, u8),
     Return(u32),
@@ -165,8 +165,8 @@ impl Filter {
         }
     }
 
-    /// How many bytes of the packet the program wants; zero: it does not want the packet. A load
-    /// from outside of the packet, and a division by zero, end the program with zero.
+    /// How many bytes of the packet the program accepts; zero: it rejects the packet. A load from
+    /// outside of the packet, and a division by zero, end the program with zero.
     pub fn run(&self, packet: &mut impl Packet) -> u32 {
         self.evaluate(packet).unwrap_or(0)
     }
@@ -174,7 +174,7 @@ impl Filter {
     fn evaluate(&self, packet: &mut impl Packet) -> Option<u32> {
         let (mut a, mut x, mut memory) = (0u32, 0u32, [0u32; MEMORY]);
         let mut at = 0;
-        // Jumps go forward: each step is done once at most.
+        // Jumps go forward: each step runs at most once.
         while let Some(step) = self.steps.get(at) {
             at += 1;
             match *step {
@@ -259,7 +259,7 @@ const CLASS: u16 = 7;
 /// The bit of arithmetic and jumps that takes the index for the second operand (`BPF_X`).
 const BY_INDEX: u16 = 8;
 
-/// The meaning of instruction number `at`, but for where it jumps to.
+/// Decodes instruction number `at`, without a check of its jump targets.
 fn decode(at: usize, instruction: &Instruction) -> Result<Step, BadFilter> {
     let Instruction { code, jt, jf, k } = *instruction;
     let word = || match u8::try_from(k) {

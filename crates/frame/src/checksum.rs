@@ -35,13 +35,13 @@ impl Sum {
         Sum { words: sum_words(bytes), odd: bytes.len() % 2 == 1 }
     }
 
-    /// Goes on with `bytes`, which follow what was summed so far.
+    /// Adds `bytes`, which follow the bytes summed so far.
     #[inline]
     pub fn add(&mut self, bytes: &[u8]) {
         self.append(Sum::of(bytes));
     }
 
-    /// Goes on with bytes that somebody else has summed; they follow what was summed so far.
+    /// Adds bytes that were summed elsewhere, and that follow the bytes summed so far.
     #[inline]
     pub fn append(&mut self, next: Sum) {
         let folded = fold(next.words);
@@ -49,8 +49,7 @@ impl Sum {
         self.odd ^= next.odd;
     }
 
-    /// Goes on with a 16-bit field; only meaningful where a word starts (an even number of bytes so
-    /// far).
+    /// Adds a 16-bit field, which must be at an even offset.
     #[inline]
     pub fn add_u16(&mut self, value: u16) {
         self.words += u64::from(value.to_be());
@@ -79,7 +78,7 @@ impl Sum {
         self.add_u16(len as u16);
     }
 
-    /// The sum folded to 16 bits, not inverted: what a partial checksum's field holds, and 0xffff
+    /// The sum folded to 16 bits, not inverted: the value of a partial checksum's field, and 0xffff
     /// over data whose checksum is right.
     #[inline]
     pub fn fold(self) -> u16 {
@@ -143,10 +142,10 @@ fn sum_words(bytes: &[u8]) -> u64 {
 /// Finishes a partial checksum in software: sums from `csum.start` to the frame's end and writes
 /// the result.
 ///
-/// `head` holds the frame's first bytes, `body` the sum over all bytes that follow them. A result of
-/// zero is written as 0xffff for UDP only, which needs it (RFC 768). Receivers accept both forms,
-/// but the form 0xffff is wrong for TCP and ICMP (RFC 1624, 3), and analysers report it. The place
-/// of the field tells the protocols apart, also within a tunnel of the guest's own.
+/// `head` holds the frame's first bytes, `body` the sum over all bytes that follow them. A result
+/// of zero is written as 0xffff for UDP only, which needs it (RFC 768). Receivers accept both
+/// forms, but the form 0xffff is wrong for TCP and ICMP (RFC 1624, 3), and analysers report it. The
+/// place of the field tells the protocols apart, also within a tunnel of the guest's own.
 ///
 /// Errors: [`BadOffload::CsumKind`] for SCTP, whose checksum is a CRC; [`BadOffload::CsumRange`]
 /// when the field lies outside of `head`. The head is unchanged then.

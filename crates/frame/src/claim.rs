@@ -1,12 +1,11 @@
-//! The claims of a frame about its sender above Ethernet: the addresses that it claims, and the
-//! roles.
+//! The claims of a frame about its sender above Ethernet: addresses and roles.
 //!
-//! A receiver believes the source address of a packet, the sender in ARP, the addresses in
-//! neighbour discovery, and whoever answers as a DHCP server or as a router. [`claim`] finds all of
-//! these in the private head of a frame, or says that they cannot be found there. What a port may
-//! claim is decided elsewhere.
+//! A receiver trusts the source address of a packet, the sender in ARP, the addresses in neighbour
+//! discovery, and any station that answers as a DHCP server or a router. [`claim`] finds all of
+//! these in the private head of a frame, or reports that they cannot be found there. The source
+//! guard of the switch decides what a port may claim.
 //!
-//! A hostile sender hides claims from whoever looks for them. These ways end in [`Unverifiable`]:
+//! A hostile sender may try to hide claims. These ways end in [`Unverifiable`]:
 //!
 //! - extension headers, options or tags that push the claim out of the head;
 //! - a first fragment that ends before the header that matters, or a later fragment that begins so
@@ -90,14 +89,14 @@ pub struct Neighbour {
     pub target: Option<Ipv6Addr>,
     /// Link-layer addresses in its options.
     pub link: LinkAddress,
-    /// The message is in a fragmented packet, which no node may send (RFC 6980). Target and options
-    /// are not read then.
+    /// The message is in a fragmented packet, which no node may send (RFC 6980), so target and
+    /// options are not read.
     pub fragment: bool,
 }
 
 impl Claim {
     /// The address whose owner the frame asks for: the target of an ARP request or of a neighbour
-    /// solicitation. `None`: the frame asks for nobody, or announces the sender's own address.
+    /// solicitation. `None`: the frame asks for no address, or announces the sender's own one.
     pub fn requested(&self) -> Option<IpAddr> {
         match *self {
             Claim::Arp(Arp { operation: 1, sender_ip, target_ip, .. }) => {
@@ -176,8 +175,8 @@ pub fn requested(head: &[u8], headers: &Headers) -> Option<IpAddr> {
 
 impl Headers {
     /// Whether bytes behind [`end`](Self::end) may claim something, so that all of the head has to
-    /// be fetched for [`claim`] and for filters. Errors of ICMP quote the packet that they are
-    /// about.
+    /// be fetched for [`claim`] and for filters. ICMP errors are included, since they quote the
+    /// packet that they are about.
     pub fn claims_follow(&self) -> bool {
         self.ethertype == ethertype::ARP
             || self.fragment
@@ -282,7 +281,7 @@ fn icmpv6(head: &[u8], headers: &Headers, at: usize) -> Result<Message, Unverifi
     };
     let mut message =
         Neighbour { kind, target: None, link: LinkAddress::None, fragment: headers.fragment };
-    // Whatever else they say, their kind is enough.
+    // The kind of these messages is enough to refuse them.
     let refused_by_kind =
         matches!(kind, NeighbourKind::RouterAdvertisement | NeighbourKind::Redirect);
     if message.fragment || refused_by_kind {

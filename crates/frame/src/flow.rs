@@ -1,4 +1,4 @@
-//! The flow hash: one number per flow, to pick queues and cache slots with.
+//! The flow hash: one number per flow, for the choice of queues and cache slots.
 //!
 //! The hash is fixed and not keyed, so a peer can find frames that collide. The only effect is that
 //! the peer's own flows share a queue or a cache slot. Equal hashes must therefore never be taken
@@ -42,8 +42,8 @@ pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
     // One more than the id, so that "no tag" differs from "tag 0".
     let vlan = h.vid().map_or(0, |vid| u64::from(vid) + 1);
 
-    // Both addresses, overlapping, and the type field: read from the bytes, which is faster than
-    // from the view that was written a moment ago.
+    // Both addresses, overlapping, and the type field. They are read from the bytes, which is
+    // faster than from the view that was just written.
     let link = link_hash([word(head, 0), word(head, 6)]);
     let net = match h.l3 {
         L3::None => 0,
@@ -60,7 +60,7 @@ pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
 /// [`flow_hash`] of one frame after the other. Those of a burst mostly have the same addresses, so
 /// that part of the hash is kept.
 pub struct FlowHasher {
-    /// The first and the last eight bytes of the Ethernet header, and what they are hashed to.
+    /// The first and the last eight bytes of the Ethernet header, and their hash.
     link: [u64; 2],
     hashed: u64,
 }
@@ -75,7 +75,7 @@ impl FlowHasher {
     /// The hash of the flow of a frame that starts with `head`, which `h` was parsed from.
     #[inline(always)]
     pub fn hash(&mut self, h: &Headers, head: &[u8]) -> u32 {
-        // IPv4 without options in an untagged frame is all that has ports there.
+        // Only IPv4 without options in an untagged frame has ports at that place.
         match chunk::<38>(head, 0) {
             Some(first) if h.l4_at == 34 && h.has_ports() => self.hash_plain(h, first),
             _ => flow_hash(h, head),

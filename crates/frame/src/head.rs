@@ -47,9 +47,8 @@ impl Head {
         head
     }
 
-    /// Starts over with what `read` writes into the [`HEAD_LEN`] bytes that it is given; it answers
-    /// how many it wrote. Bytes that it leaves alone keep their old contents but lie outside of
-    /// the head.
+    /// Replaces the contents. `read` writes into a slice of [`HEAD_LEN`] bytes and returns how many
+    /// it wrote. Bytes that it does not write keep their old contents but lie outside of the head.
     #[inline]
     pub fn fill(&mut self, read: impl FnOnce(&mut [u8]) -> usize) {
         let room = self.buf.get_mut(HEADROOM..).unwrap_or_default();
@@ -58,7 +57,8 @@ impl Head {
         self.len = len as u8;
     }
 
-    /// [`fill`](Self::fill), if `read` can; false: it could not, and nothing is known of the bytes.
+    /// [`fill`](Self::fill) with a `read` that may fail. False: it failed, and the bytes are
+    /// unspecified.
     #[inline(always)]
     pub fn try_fill(&mut self, read: impl FnOnce(&mut [u8]) -> Option<usize>) -> bool {
         let room = self.buf.get_mut(HEADROOM..).unwrap_or_default();
@@ -71,8 +71,8 @@ impl Head {
     /// Becomes a copy of another head.
     #[inline(always)]
     pub fn copy_from(&mut self, other: &Head) {
-        // Most heads are of short frames, or end with their headers. Neither copy is long enough for
-        // the compiler to call a function.
+        // Most heads are of short frames, or end with their headers. Neither copy is long enough
+        // for the compiler to call a function.
         let (low, high) = self.buf.split_at_mut(SHORT);
         let (other_low, other_high) = other.buf.split_at(SHORT);
         low.copy_from_slice(other_low);
@@ -87,7 +87,7 @@ impl Head {
     pub fn as_slice(&self) -> &[u8] {
         match self.buf.get(self.start as usize..self.start as usize + self.len as usize) {
             Some(bytes) => bytes,
-            // Never: a branch is cheaper than a choice between two slices.
+            // Unreachable by the invariant; a branch is cheaper than a choice between two slices.
             None => no_bytes(),
         }
     }

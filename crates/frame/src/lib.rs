@@ -5,8 +5,8 @@
 //! appears here only as a length, or as a [`Sum`] that the caller has taken over it.
 //!
 //! All input is peer controlled. Nothing in this crate panics, allocates or loops without a bound
-//! on any of it: what cannot be understood is reported as "not known" ([`parse`]) or refused under
-//! a name ([`BadOffload`]).
+//! on any of it: input that cannot be interpreted is reported as "not known" ([`parse`]) or refused
+//! with a named error ([`BadOffload`]).
 //!
 //! Multi-byte fields are big endian on the wire and plain integers here; `struct virtio_net_hdr` is
 //! little endian.

@@ -61,7 +61,7 @@ pub enum GsoKind {
 /// The offloads that a receiver accepts. The default takes plain frames only.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Accepts {
-    /// Unfinished checksums, and being told that a checksum is good.
+    /// Unfinished checksums, and the note that a checksum is good.
     pub csum: bool,
     /// [`GsoKind::TcpV4`].
     pub tso4: bool,
@@ -101,8 +101,8 @@ impl Accepts {
 /// Why a frame's offload metadata is refused. Such a frame is dropped; its port stays in service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
 pub enum BadOffload {
-    /// The checksum field or its start lies outside of the frame, its first [`crate::HEAD_LEN`]
-    /// bytes, or what an offload may touch.
+    /// The checksum field or its start lies outside of the frame, of its first [`crate::HEAD_LEN`]
+    /// bytes, or of the part that an offload may change.
     #[error("checksum outside of the frame's headers")]
     CsumRange,
     /// The frame is TCP or UDP, but the checksum is not where that protocol keeps it.

@@ -1,9 +1,9 @@
 //! The IP address that a frame's sender says it has, in its own ARP messages and neighbour
 //! discovery.
 //!
-//! It is a claim, of anybody who can send the frame. What a receiver of the frame would not believe
-//! is left out, and so is every address that no station has for itself in the whole network: those
-//! of groups, of the link alone, of the sender itself, and none.
+//! The address is only a claim, which any station can send. Claims that a receiver of the frame
+//! would not accept are left out, and so are addresses that are not unique in the network:
+//! multicast, link-local, loopback and unspecified ones.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -15,18 +15,17 @@ use crate::view::{Headers, L3, ethertype, proto};
 const NEVER_FORWARDED: u8 = 255;
 
 impl Headers {
-    /// Whether the frame may ask for the owner of an IP address, or say who that is.
+    /// Whether the frame may ask for the owner of an IP address, or announce one.
     #[inline]
     pub fn resolves_addresses(&self) -> bool {
         self.ethertype == ethertype::ARP || (self.l3 == L3::V6 && self.proto == proto::ICMPV6)
     }
 }
 
-/// The IP address that the sender of the frame that starts with `head` says it has, if it says so
-/// of any.
+/// The IP address that the sender of the frame that starts with `head` claims to have, if any.
 ///
-/// That is the sender of an ARP message, the source of a neighbour solicitation, and the target of
-/// a neighbour advertisement.
+/// The address is the sender of an ARP message, the source of a neighbour solicitation, or the
+/// target of a neighbour advertisement.
 #[inline(never)]
 pub fn owned(head: &[u8], headers: &Headers) -> Option<IpAddr> {
     let address = match claim(head, headers).ok()? {
@@ -57,7 +56,7 @@ fn neighbour(source: Ipv6Addr, message: Neighbour) -> Option<Ipv6Addr> {
     }
 }
 
-/// Whether a station can have the address for itself, in the whole network.
+/// Whether the address can belong to a single station in the network.
 fn is_station(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

@@ -20,7 +20,7 @@ pub enum BadPrefix {
     /// An address has fewer bits than that.
     #[error("a prefix of more than {0} bits")]
     Length(u8),
-    /// Bits beyond the prefix are set: it may mean the address or the network.
+    /// Bits beyond the prefix are set: the text may mean the address or the network.
     #[error("either an address or a network ({0} or {1})")]
     Ambiguous(IpAddr, Prefix),
     /// No station has such an address.

@@ -1,9 +1,9 @@
 //! Software segmentation: one big TCP or UDP frame becomes the frames that it stands for.
 //!
-//! Only headers are made here. A [`Segment`] carries its own complete headers and names the range
-//! of the original frame that is its payload; the caller copies the payload from wherever it lies
-//! and either sums it on the way ([`Segment::finish`]) or leaves that to a receiver that takes
-//! partial checksums ([`Segment::leave_partial`]).
+//! Only headers are made here. A [`Segment`] has its own complete headers and the range of the
+//! original frame that is its payload. The caller copies the payload and either sums it meanwhile
+//! ([`Segment::finish`]) or leaves that to a receiver that takes partial checksums
+//! ([`Segment::leave_partial`]).
 
 use crate::bytes::{get_u16, get_u32, put};
 use crate::checksum::{Sum, TCP_CSUM_OFFSET, UDP_CSUM_OFFSET};
@@ -28,7 +28,7 @@ pub struct Segmenter {
     /// The frame's headers, transport checksum zeroed.
     template: [u8; HEAD_LEN],
     headers: Headers,
-    /// The checksum that the sender wrote into the field, without the length that it contains.
+    /// The checksum that the sender wrote into the field, without the length in it.
     pseudo: Sum,
     size: u32,
     frame_len: u32,
@@ -55,7 +55,7 @@ pub struct Segment {
     pseudo: Sum,
 }
 
-/// True when `kind` is what these headers are.
+/// True when these headers are of this `kind`.
 #[inline]
 pub(crate) fn matches_kind(h: &Headers, kind: GsoKind) -> bool {
     let (l3, l4) = match kind {
@@ -82,8 +82,8 @@ impl Segmenter {
     /// view.
     ///
     /// The transport checksum field holds the pseudo header's sum including the length of the
-    /// whole, as everywhere in virtio and Linux. `gso` is checked again, whoever checked it
-    /// before. Every frame that is accepted comes out as at least one segment.
+    /// whole, as everywhere in virtio and Linux. `gso` is checked again here. Every accepted frame
+    /// gives at least one segment.
     pub fn new(
         head: &[u8],
         h: &Headers,
@@ -248,7 +248,7 @@ impl Segment {
     #[inline]
     fn write_csum(&mut self, value: u16) {
         let csum = self.csum();
-        // Inside of the headers by construction.
+        // The field lies within the headers by construction.
         let _ = put(&mut self.headers, usize::from(csum.start + csum.offset), value.to_be_bytes());
     }
 
@@ -260,8 +260,8 @@ impl Segment {
         self.write_csum(if self.udp { sum.checksum_nonzero() } else { sum.checksum() });
     }
 
-    /// Writes the pseudo header's sum instead, for a receiver that finishes checksums itself; the
-    /// answer is the segment's [`crate::Offload::csum`].
+    /// Writes the pseudo header's sum instead, for a receiver that finishes checksums itself;
+    /// returns the segment's [`crate::Offload::csum`].
     pub fn leave_partial(&mut self) -> PartialCsum {
         self.write_csum(self.pseudo.fold());
         self.csum()

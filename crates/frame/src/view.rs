@@ -2,14 +2,14 @@
 //!
 //! A hostile peer may write any lengths, any chain of extension headers, any number of tags. The
 //! parser looks at no more than [`HEAD_LEN`] bytes and every step moves forward, so it is bounded;
-//! a header that is malformed or does not fit ends the parse, and what lies behind it is "not
+//! a header that is malformed or does not fit ends the parse, and the headers behind it are "not
 //! known".
 
 use crate::bytes::chunk;
 use crate::head::HEAD_LEN;
 use crate::mac::Mac;
 
-/// EtherTypes that mean something here.
+/// EtherTypes that the parser handles.
 pub(crate) mod ethertype {
     pub const IPV4: u16 = 0x0800;
     pub const ARP: u16 = 0x0806;
@@ -18,7 +18,7 @@ pub(crate) mod ethertype {
     pub const DOT1AD: u16 = 0x88a8;
 }
 
-/// IP protocol numbers that mean something here.
+/// IP protocol numbers that the parser handles.
 pub mod proto {
     /// Transmission Control Protocol.
     pub const TCP: u8 = 6;
@@ -77,7 +77,7 @@ pub struct Headers {
     /// Source address.
     pub src: Mac,
     /// The outermost tag's control information (priority, DEI, VLAN id) if that tag is 802.1Q. An
-    /// outermost 802.1ad tag is not ours to read or edit: it is stepped over, and `None` here.
+    /// outermost 802.1ad tag is neither read nor edited, but skipped, and gives `None`.
     pub tag: Option<u16>,
     /// How many tags, of either kind, were stepped over: at most 2 after parsing, more once some
     /// were pushed.
@@ -97,15 +97,14 @@ pub struct Headers {
     pub l4_at: u8,
     /// First payload byte after the last header that is known.
     pub end: u8,
-    /// Part of a fragmented IP datagram, the first part included: there are no ports to be
-    /// trusted.
+    /// Part of a fragmented IP datagram, the first part included: ports must not be trusted.
     pub fragment: bool,
 }
 
 impl Headers {
     /// Both addresses, the destination's first byte in the lowest bits: 12 bytes as a number of
-    /// eight and one of four. They are written as such, and from loads of other sizes a processor
-    /// waits until the stores have left its store buffer.
+    /// eight and one of four. They are written in these sizes; loads of other sizes would wait
+    /// until the stores have left the processor's store buffer.
     #[inline(always)]
     pub fn addresses(&self) -> (u64, u32) {
         let ([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5]) = (self.dst.0, self.src.0);
@@ -118,15 +117,14 @@ impl Headers {
         self.tag.map(|tci| tci & 0x0fff)
     }
 
-    /// Whether another tag lies behind the outermost one, and that one is 802.1Q.
+    /// Whether another tag lies behind the outermost one, which is 802.1Q.
     #[inline]
     pub fn has_inner_tag(&self) -> bool {
         let is_tag = matches!(self.ethertype, ethertype::DOT1Q | ethertype::DOT1AD);
         self.tag.is_some() && (self.tags > 1 || is_tag)
     }
 
-    /// True when everything was found that a parse looks for: with more of the frame it would find
-    /// nothing else.
+    /// True when the parse is complete: more bytes of the frame would not change it.
     #[inline]
     pub fn is_whole(&self) -> bool {
         match (self.l3, self.l4) {
@@ -155,9 +153,9 @@ pub fn parse(head: &[u8]) -> Option<Headers> {
     parse_into(head, &mut headers).then_some(headers)
 }
 
-/// [`parse`] to where the headers are to be: false when the frame is too short. They are many small
-/// fields, and copying those as a whole just after they were written makes a processor wait until
-/// they have left its store buffer.
+/// [`parse`] into existing headers, in place. False when the frame is too short. Headers have many
+/// small fields, and copying them as a whole just after they were written would wait until they
+/// have left the processor's store buffer.
 #[inline]
 pub fn parse_into(head: &[u8], h: &mut Headers) -> bool {
     let head = head.get(..HEAD_LEN).unwrap_or(head);
@@ -188,9 +186,9 @@ pub fn parse_into(head: &[u8], h: &mut Headers) -> bool {
     true
 }
 
-/// The headers of the usual frame: no tag, IPv4 without options, UDP or TCP, no fragment. Then it is
-/// known what comes in most of the places, and all of the view can be written at once. `None`: it is
-/// not such a frame.
+/// The headers of the usual frame: no tag, IPv4 without options, UDP or TCP, no fragment. Most
+/// fields are then constants, and the whole view can be written at once. `None`: the frame is of
+/// another kind.
 #[inline(always)]
 fn plain_ipv4(head: &[u8]) -> Option<Headers> {
     const L4_AT: usize = 34;
@@ -304,7 +302,8 @@ fn extensions(head: &[u8], h: &mut Headers) -> bool {
         h.proto = next;
         h.l4_at = end as u8;
         if h.fragment {
-            // What follows is only in the first fragment; all of them have to look alike.
+            // Further headers are only in the first fragment, and all fragments must be parsed
+            // alike.
             return true;
         }
     }
@@ -329,7 +328,7 @@ fn transport(head: &[u8], h: &mut Headers) {
     }
 }
 
-/// Length of the TCP header at `at`, as it says itself; 0 when that is not there.
+/// Length of the TCP header at `at`, according to its own field; 0 when that is missing.
 #[inline(always)]
 fn tcp_len(head: &[u8], at: usize) -> usize {
     head.get(at + 12).map_or(0, |byte| usize::from(byte >> 4) * 4)

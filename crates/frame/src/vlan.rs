@@ -16,7 +16,7 @@ pub enum TagEdit {
     Pop,
     /// A new outermost 802.1Q tag with this control information.
     Push(u16),
-    /// The outermost tag's control information becomes this; an untagged frame gets a tag.
+    /// Replaces the outermost tag's control information; an untagged frame gets a tag.
     Replace(u16),
 }
 
@@ -33,8 +33,8 @@ const ADDRESSES: usize = 12;
 
 impl TagEdit {
     /// Edits the head and keeps view and offload metadata in step with it. The frame's length
-    /// changes by as much as `head.len()` does; payload offsets that were taken before shift
-    /// likewise. On error nothing has changed.
+    /// changes by as much as `head.len()` does; payload offsets that were taken before shift by the
+    /// same amount. On error nothing has changed.
     #[inline]
     pub fn apply(
         self,
@@ -62,7 +62,7 @@ fn push(head: &mut Head, headers: &mut Headers, offload: &mut Offload, tci: u16)
     let [c0, c1] = tci.to_be_bytes();
     put(head.as_mut_slice(), 0, addresses)?;
     put(head.as_mut_slice(), ADDRESSES, [0x81, 0x00, c0, c1])?;
-    // Not parsed again: behind a third tag the parser would lose what it knew.
+    // The headers are not parsed again: behind a third tag, the parser would not find them.
     headers.tag = Some(tci);
     headers.tags = headers.tags.saturating_add(1);
     headers.l3_at = headers.l3_at.saturating_add(TAG_LEN);
@@ -74,7 +74,7 @@ fn push(head: &mut Head, headers: &mut Headers, offload: &mut Offload, tci: u16)
 
 fn pop(head: &mut Head, headers: &mut Headers, offload: &mut Offload) -> Option<()> {
     let addresses: [u8; ADDRESSES] = *chunk(head.as_slice(), 0)?;
-    // Behind the tag there has to be a type, or what is left is not a frame.
+    // A type must follow the tag, or the rest is not a frame.
     chunk::<2>(head.as_slice(), ADDRESSES + usize::from(TAG_LEN))?;
     head.shrink_front(TAG_LEN)?;
     put(head.as_mut_slice(), 0, addresses)?;

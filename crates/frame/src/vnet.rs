@@ -2,9 +2,9 @@
 //! virtio ring.
 //!
 //! Little endian, 12 bytes; legacy devices without mergeable buffers leave out the last two
-//! (`num_buffers`), which are the ring's business and always zero here. A hostile guest may write
-//! anything; [`decode`] believes only what fits the frame as parsed, so that what comes out can be
-//! handed to a receiver, or worked off, without another look.
+//! (`num_buffers`), which the ring handles and which are always zero here. A hostile guest may
+//! write anything. [`decode`] accepts only metadata that fits the parsed frame, so its result can
+//! be handed to a receiver, or done in software, without another check.
 
 use crate::head::HEAD_LEN;
 use crate::offload::{BadOffload, Gso, GsoKind, Offload, PartialCsum};
@@ -24,8 +24,7 @@ const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
 const GSO_ECN: u8 = 0x80;
 
-/// Whether the header leaves nothing to be done: what [`decode`] makes of it is then a plain frame,
-/// whatever the frame is.
+/// Whether the header requests no offload: [`decode`] then gives a plain frame for any frame.
 #[inline(always)]
 pub fn asks_for_nothing(bytes: &[u8; VNET_LEN]) -> bool {
     is_plain(bytes[0], bytes[1])
@@ -40,8 +39,8 @@ fn is_plain(flags: u8, gso_type: u8) -> bool {
 
 /// Reads the header in front of a frame of `len` bytes whose view is `headers`.
 ///
-/// `hdr_len` and the claim that the checksum is good are not believed; a frame that is asked to be
-/// cut but fits into one segment comes out as one that is not.
+/// `hdr_len` and the claim that the checksum is good are ignored. Segmentation of a frame that fits
+/// into one segment is dropped.
 #[inline]
 pub fn decode(bytes: &[u8; VNET_LEN], headers: &Headers, len: u32) -> Result<Offload, BadOffload> {
     let [fields @ .., _, _] = bytes;
@@ -80,8 +79,8 @@ pub fn decode_legacy(
 }
 
 /// A checksum may be anywhere behind the network header for protocols that are not known here
-/// (tunnels, SCTP), but a TCP or UDP frame's is where it always is. Nobody may have the switch
-/// write into addresses that it has decided by.
+/// (tunnels, SCTP), but that of a TCP or UDP frame must be at its usual place. A hostile guest must
+/// not make the switch overwrite addresses on which it has based its decision.
 #[inline]
 fn check_csum(csum: PartialCsum, h: &Headers, len: u32) -> Result<(), BadOffload> {
     let end = u32::from(csum.start) + u32::from(csum.offset) + 2;
@@ -121,7 +120,8 @@ fn decode_gso(gso_type: u8, size: u16, h: &Headers) -> Result<Gso, BadOffload> {
 }
 
 /// Writes the header for a receiver that takes this metadata. `headers_len` is [`Headers::end`],
-/// recomputed by parsing; it goes out with frames to be cut only, as a hint. `num_buffers` is zero.
+/// recomputed by parsing; it is only written for frames to be segmented, as a hint. `num_buffers`
+/// is zero.
 ///
 /// A receiver that does not take checksums must not be told that one is good either: clear
 /// [`Offload::valid`] for it.
@@ -145,8 +145,8 @@ pub fn encode(offload: &Offload, headers_len: u16) -> [u8; VNET_LEN] {
         }
         (hdr_len, size) = (headers_len, gso.size);
     }
-    // Two words rather than twelve bytes: they are loaded as words, and from bytes those could not
-    // be forwarded.
+    // Written as two words and not as twelve bytes: the words are loaded soon, and a processor
+    // cannot forward byte stores to word loads.
     let low = u64::from(flags)
         | u64::from(gso_type) << 8
         | u64::from(hdr_len) << 16

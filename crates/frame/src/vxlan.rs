@@ -1,7 +1,7 @@
 //! VXLAN (RFC 7348): Ethernet frames of a virtual network inside UDP datagrams.
 //!
-//! Everything that is read here came from the underlay, where anybody who reaches the port can send
-//! anything: a header is refused under a name ([`BadVxlan`]) unless all of it is there and fits.
+//! All input comes from the underlay, where any host that reaches the port can send anything. A
+//! header is refused with a named error ([`BadVxlan`]) unless it is complete and consistent.
 
 pub mod outer;
 
@@ -29,7 +29,7 @@ const ETHERNET: usize = 14;
 pub struct Vni(u32);
 
 impl Vni {
-    /// The largest.
+    /// The largest identifier.
     pub const MAX: u32 = 0x00ff_ffff;
 
     /// The identifier of this number; `None`: it has more than 24 bits.
@@ -56,7 +56,7 @@ impl fmt::Display for Vni {
     }
 }
 
-/// Why what came from the underlay is no frame of a virtual network.
+/// Why a datagram of the underlay is no frame of a virtual network.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BadVxlan {
     /// Too short for a VXLAN header and an inner Ethernet header.
@@ -68,7 +68,7 @@ pub enum BadVxlan {
     /// The outer headers are not those of a whole UDP datagram to the port in question.
     #[error("the outer headers are not those of a VXLAN datagram")]
     Outer,
-    /// The outer lengths contradict each other, or what was received.
+    /// The outer lengths contradict each other or the received length.
     #[error("the outer lengths contradict each other")]
     Length,
     /// The outer IPv4 header's checksum is wrong, or there is no UDP checksum where IPv6 needs one.
@@ -94,7 +94,7 @@ pub fn read_header(head: &[u8], len: usize) -> Result<Vni, BadVxlan> {
 /// A frame of a virtual network, as it came from the wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Encapsulated {
-    /// The VTEP that sent it, if the underlay does not lie.
+    /// The VTEP that sent it, if the underlay can be trusted.
     pub source: IpAddr,
     /// The VTEP that it is for.
     pub destination: IpAddr,
@@ -104,15 +104,15 @@ pub struct Encapsulated {
     pub vni: Vni,
     /// Where the inner frame begins, from the start of the outer one.
     pub inner_at: usize,
-    /// Bytes of the inner frame. Padding of the outer frame is none of it.
+    /// Bytes of the inner frame. Padding of the outer frame is not included.
     pub inner_len: usize,
 }
 
 /// Reads the outer headers of a frame of `len` bytes that starts with `head`, and is for `port`.
-/// Fragments are refused: the headers of the datagram are in one of them only.
+/// Fragments are refused, because only the first one has the headers of the datagram.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The reason why the frame is refused.
 pub fn decapsulate(head: &[u8], len: usize, port: u16) -> Result<Encapsulated, BadVxlan> {
     let headers = parse(head).ok_or(BadVxlan::Short)?;
     let (l3_at, l4_at) = (usize::from(headers.l3_at), usize::from(headers.l4_at));

@@ -1,5 +1,5 @@
 //! The kernel's forwarding tables of bridges and VXLAN devices, and its neighbours, by its routing
-//! socket: what is in them, what changes, and rows of our own (linux/neighbour.h,
+//! socket: reading their rows, watching changes, and writing rows of our own (linux/neighbour.h,
 //! linux/rtnetlink.h).
 
 use std::io;
@@ -21,7 +21,7 @@ use crate::route_socket::{HEADER, attribute, encoded, message, request, unless_u
 const NEIGHBOUR: usize = 12;
 /// Longer than what the kernel hands over at once, in bytes.
 const LONGEST: usize = 64 << 10;
-/// Room for changes that were not read yet, in bytes: those of some ten thousand stations.
+/// Room for unread changes, in bytes: enough for some ten thousand stations.
 const BACKLOG: usize = 8 << 20;
 /// The group of changes of neighbours and of rows of bridges, as a bit (`RTNLGRP_NEIGH`).
 const NEIGHBOURS: u32 = 1 << 2;
@@ -37,7 +37,7 @@ const NUD_REACHABLE: u16 = 0x02;
 const NUD_NOARP: u16 = 0x40;
 const NUD_PERMANENT: u16 = 0x80;
 
-/// Tells of changes from when it was opened.
+/// A watch of changes to the tables, from when it was opened.
 pub struct FdbWatch {
     socket: OwnedFd,
     bytes: Vec<u8>,
@@ -46,7 +46,7 @@ pub struct FdbWatch {
 /// Whether all changes have come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
-    /// There are no more for now.
+    /// No further changes have come.
     All,
     /// The kernel has dropped some: the tables have to be read again.
     Lost,
@@ -56,7 +56,7 @@ impl FdbWatch {
     /// Begins to watch all tables of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When there is no such socket to be had.
+    /// When the kernel provides no such socket.
     pub fn open() -> io::Result<FdbWatch> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
@@ -69,7 +69,7 @@ impl FdbWatch {
     /// Gives each change that has come to `each`: a row, and whether it is there now.
     ///
     /// # Errors
-    /// When the socket is of no use any more.
+    /// When the socket cannot be used any more.
     pub fn receive(&mut self, mut each: impl FnMut(Row, bool)) -> io::Result<Heard> {
         loop {
             match recv(&self.socket, &mut self.bytes[..], RecvFlags::empty()) {
@@ -115,8 +115,9 @@ fn dump_family(family: u8, each: &mut impl FnMut(Row)) -> io::Result<()> {
     }
 }
 
-/// Writes a row of a bridge: a station is behind one of its ports, for as long as nobody says
-/// otherwise. Or takes it away; one that is not there is no error.
+/// Writes or removes a row of a bridge: a station is behind one of its ports.
+///
+/// The row has no time limit. Removing a missing row is no error.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -131,8 +132,9 @@ pub fn set(port: u32, mac: Mac, presence: Presence) -> io::Result<()> {
     write(&body, present)
 }
 
-/// Writes a row of a bridge's neighbours: a station has an IP address. Or takes it away; one that is
-/// not there is no error.
+/// Writes or removes a row of a bridge's neighbours: a station has an IP address.
+///
+/// Removing a missing row is no error.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -150,7 +152,7 @@ pub fn set_address(bridge: u32, address: IpAddr, mac: Option<Mac>) -> io::Result
     unless_unsupported(write(&body, mac.is_some()))
 }
 
-/// Writes a row, or takes it away.
+/// Writes or removes a row.
 fn write(body: &[u8], present: bool) -> io::Result<()> {
     let ack = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
     let done = match present {
@@ -166,7 +168,7 @@ fn write(body: &[u8], present: bool) -> io::Result<()> {
     }
 }
 
-/// Gives the rows in messages of the kernel to `each`. Returns whether a dump ends there.
+/// Gives the rows in the kernel's messages to `each`. Returns whether a dump ends with them.
 fn read(mut messages: &[u8], each: &mut impl FnMut(Row, bool)) -> io::Result<bool> {
     while let Some(header) = messages.first_chunk::<HEADER>() {
         let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -187,8 +189,10 @@ fn read(mut messages: &[u8], each: &mut impl FnMut(Row, bool)) -> io::Result<boo
     Ok(false)
 }
 
-/// The row in a message about a neighbour: where a station is, by a bridge or a VXLAN device, or
-/// which station has an IP address, by a control plane.
+/// The row in a message about a neighbour.
+///
+/// A row of a bridge or a VXLAN device says where a station is. A row of a control plane says which
+/// station has an IP address.
 fn row(body: &[u8]) -> Option<Row> {
     let header = body.first_chunk::<NEIGHBOUR>()?;
     let attributes = &body[NEIGHBOUR..];
@@ -196,7 +200,7 @@ fn row(body: &[u8]) -> Option<Row> {
     let state = u16::from_ne_bytes([header[8], header[9]]);
     let mac = attribute(attributes, NDA_LLADDR).and_then(|mac| mac.first_chunk().copied().map(Mac));
     if header[0] != libc::AF_BRIDGE as u8 {
-        // One that goes may have lost its station before.
+        // A row that is removed may have lost its station before.
         let address = address(attribute(attributes, NDA_DST)?)?;
         let learned = header[10] & NTF_EXT_LEARNED != 0;
         let is_router = header[10] & NTF_ROUTER != 0;
@@ -206,7 +210,7 @@ fn row(body: &[u8]) -> Option<Row> {
     }
     let mac = mac?;
     if let Some(bridge) = attribute(attributes, NDA_MASTER) {
-        // The others are addresses of the bridge's own ports.
+        // Permanent rows are addresses of the bridge's own ports.
         let is_station = state & NUD_PERMANENT == 0 && !mac.is_multicast();
         let bridge = u32::from_ne_bytes(*bridge.first_chunk()?);
         let sticky = header[10] & NTF_STICKY != 0;

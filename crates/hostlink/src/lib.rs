@@ -1,5 +1,6 @@
 //! Links to the host, and to processes that are guests: TAP, and receive queues of devices by
-//! AF_XDP. Ports whose other end is the host's kernel, or nobody, have their modules here.
+//! AF_XDP. Ports whose other end is the host's kernel, or that have no other end, have their
+//! modules here.
 
 pub mod fdb;
 pub mod inside;

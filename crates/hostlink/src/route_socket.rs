@@ -35,7 +35,8 @@ pub enum LinkKind {
     Other,
 }
 
-/// The users that may open queues of a TAP device without `CAP_NET_ADMIN`: processes that match both.
+/// The users that may open queues of a TAP device without `CAP_NET_ADMIN`: processes that match
+/// both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TapAccess {
     /// The number of the user. `None`: any user.

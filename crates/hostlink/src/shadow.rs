@@ -1,10 +1,10 @@
-//! Devices of the kernel that a control plane knows and that carry no traffic: for each network a
+//! Devices of the kernel that exist for a control plane and carry no traffic: for each network a
 //! bridge, a VXLAN device in it, and a port at which stations of this host are announced
 //! (linux/if_link.h).
 //!
-//! The devices outlive the daemon, so that a control plane sees no change when it is restarted. They
-//! are taken as they are found, never made anew: FRR 8.4 ends when a device comes again while one of
-//! its daemons is away.
+//! The devices outlive the daemon, so that a control plane sees no change when it is restarted.
+//! Existing devices are used as they are, and never recreated: FRR 8.4 exits when a device
+//! reappears while one of its daemons is away.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ use crate::route_socket::{
 };
 use crate::tun;
 
-/// The UDP port of the shadows. No datagram goes out or comes in there: the overlay has the real one.
+/// The UDP port of the shadows. No datagram uses this port: the overlay has the real one.
 pub const SHADOW_PORT: u16 = 14_789;
 
 const NESTED: u16 = 0x8000;
@@ -36,7 +36,7 @@ const IFLA_VXLAN_LOCAL6: u16 = 17;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BRPORT_LEARNING: u16 = 8;
 const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
-/// No address for the link by itself.
+/// The link gets no address of its own.
 const NO_ADDRESS: u8 = 1;
 
 /// The names of the devices of a network: bridge, VXLAN device, port, and the port's other end.
@@ -44,10 +44,10 @@ pub fn names(vni: Vni) -> [String; 4] {
     ["rmbr", "rmvx", "rmhere", "rmpeer"].map(|prefix| format!("{prefix}{vni}"))
 }
 
-/// The shadows of a network, which are made where they are missing.
+/// The shadows of a network. Missing devices are created.
 ///
 /// # Errors
-/// When the kernel refuses, or a device of that name is another one.
+/// When the kernel refuses, or a device of that name is of another kind.
 pub fn ensure(vni: Vni, local: IpAddr) -> io::Result<Devices> {
     let [bridge_name, vxlan_name, here_name, peer_name] = names(vni);
     let bridge = find_or_make(&bridge_name, "bridge", &[], |_| true)?;
@@ -84,12 +84,12 @@ pub fn ensure(vni: Vni, local: IpAddr) -> io::Result<Devices> {
     Ok(Devices { bridge, vxlan, here })
 }
 
-/// Removes the shadows of a network. Those that are not there are no error.
+/// Removes the shadows of a network. Missing ones are no error.
 ///
 /// # Errors
 /// When the kernel refuses.
 pub fn remove(vni: Vni) -> io::Result<()> {
-    // The other end of the pair goes with the port.
+    // The other end of the pair is removed with the port.
     let [bridge, vxlan, here, _] = names(vni);
     for name in [vxlan, here, bridge] {
         if let Some(index) = index(&name)? {
@@ -151,7 +151,7 @@ fn change(index: u32, attributes: &[u8]) -> io::Result<()> {
     request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &body).map(drop)
 }
 
-/// Up, and without ARP: this host answers nothing there.
+/// Sets the interface up, without ARP: this host answers nothing there.
 fn set_up(index: u32) -> io::Result<()> {
     let flags = (libc::IFF_UP | libc::IFF_NOARP) as u32;
     let mut header = link_header(index);
@@ -160,14 +160,14 @@ fn set_up(index: u32) -> io::Result<()> {
     request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &header).map(drop)
 }
 
-/// Without any address of IPv6: FRR would announce what the interface sends.
+/// Disables IPv6 addresses: FRR would announce the interface by the frames that it sends.
 fn without_addresses(index: u32) -> io::Result<()> {
     let mode = encoded(IFLA_INET6_ADDR_GEN_MODE, &[NO_ADDRESS]);
     let family = encoded(libc::AF_INET6 as u16 | NESTED, &mode);
     unless_unsupported(change(index, &encoded(IFLA_AF_SPEC | NESTED, &family)))
 }
 
-/// What a port receives says nothing: its stations are announced by rows.
+/// Disables learning from the port's frames: its stations are announced by rows.
 fn without_learning(port: u32) -> io::Result<()> {
     let mut body = link_header(port).to_vec();
     body[0] = libc::AF_BRIDGE as u8;

@@ -1,9 +1,9 @@
 //! A TAP device as a port: the link to the host and, through its bridge or routes, to the wire.
 //!
 //! Each queue is a descriptor. Frames carry a virtio-net header, so unfinished checksums and
-//! unsegmented frames pass through. Frames from the kernel are read into a few private buffers,
-//! because the receiver is only known once the frame was read, and are copied to the receiver from
-//! there. Frames to the kernel are written straight from the sender's memory.
+//! unsegmented frames pass through. Frames from the kernel are read into a few private buffers, and
+//! copied to the receiver from there, because the receiver is only known once the frame was read.
+//! Frames to the kernel are written straight from the sender's memory.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -33,8 +33,8 @@ mod hand_over;
 
 pub use error::TapError;
 
-/// Most frames that a queue has read and not yet delivered. Where there are more workers than CPUs,
-/// so many frames may wait until another worker gets a CPU.
+/// Most frames that a queue has read and not yet delivered. With more workers than CPUs, this
+/// number of frames may wait until another worker gets a CPU.
 const BUFFERS: u16 = 256;
 /// Pieces that a frame in granted pages may have.
 const PIECES: usize = 1024;
@@ -50,9 +50,9 @@ pub struct TapConfig {
     pub queues: u16,
     /// VLANs and source lock.
     pub rule: PortRule,
-    /// The device's MTU, if it is to be set.
+    /// The MTU that the device gets. `None`: the MTU is left alone.
     pub mtu: Option<u16>,
-    /// How workers wait for its frames; `None`: as they do for others.
+    /// How workers wait for its frames. `None`: as for the frames of other ports.
     pub policy: Option<PollingPolicy>,
     /// Limits on the frames that the port sends and receives.
     pub restrictions: Restrictions,
@@ -69,11 +69,12 @@ pub struct Tap {
     stopped: Arc<Mutex<Option<QueueError>>>,
 }
 
-/// Where a queue is.
+/// The place of a queue.
 enum Place {
     /// In the fabric.
     Attached(QueueId),
-    /// Here, while another process may go on with it. It has this place in the fabric, or none yet.
+    /// Held here, while another process may continue with it. The identifier is the queue's place
+    /// in the fabric, if it has one.
     Held(Option<QueueId>, Box<TapQueue>),
 }
 
@@ -139,7 +140,7 @@ impl Tap {
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        // Those that are attached are dropped with the port.
+        // Attached queues are dropped with the port.
         self.fabric.remove_port(self.port);
     }
 }
@@ -182,7 +183,7 @@ struct TapQueue {
     /// Buffers without a frame. The buffer that was used last is used first, so that no more memory
     /// is touched than is needed at a time.
     free: Vec<u16>,
-    /// Made when first needed.
+    /// Created when first needed.
     staging: Option<Box<Staging>>,
 }
 
@@ -246,7 +247,7 @@ impl TapQueue {
     }
 }
 
-/// Where a buffer lies.
+/// The address of a buffer.
 fn place(buffer: u16) -> u64 {
     u64::from(buffer) * BUFFER
 }
@@ -358,7 +359,7 @@ impl QueuePair for TapQueue {
     }
 
     fn flush(&mut self) -> Result<[Notified; 2], QueueError> {
-        // The kernel was told of each frame as it was written.
+        // The kernel needs no notification: it takes each frame when the frame is written.
         Ok([Notified::Nothing; 2])
     }
 

@@ -1,13 +1,13 @@
 //! An IP underlay by UDP sockets, without any privilege: VXLAN tunnels to other hosts as ports.
 //!
-//! The underlay is one port of the fabric, from which all that comes from other hosts is fetched:
-//! a queue pair, and a receiving socket, for each worker. Each VTEP in each network is a port
-//! besides, to which frames for it are sent. So a frame's decision names its VTEP, and flow caches,
-//! learning, floods and counters are those of all ports.
+//! The underlay is one port of the fabric, from which the frames of all other hosts are fetched.
+//! The port has a queue pair and a receiving socket for each worker. Each VTEP in each network is
+//! another port, to which frames for the VTEP are sent. So a frame's decision names its VTEP, and
+//! flow caches, learning, floods and counters work as for all ports.
 //!
-//! What goes is not copied here: the kernel copies it out of the sender's memory, many datagrams by
-//! one system call. Which of [`LANES`] source ports a flow has follows from its hash, so that paths
-//! of the underlay and queues of the receiver are spread.
+//! Sent frames are not copied here: the kernel copies them out of the sender's memory, many
+//! datagrams by one system call. The flow's hash selects one of [`LANES`] source ports, which
+//! spreads flows over paths of the underlay and queues of the receiver.
 
 mod counters;
 mod egress;
@@ -41,7 +41,7 @@ use ingress::IngressPair;
 /// Why an underlay, or a peer of it, cannot be used.
 #[derive(Debug, Error)]
 pub enum UnderlayError {
-    /// The local address is none of this host's, or another program has the port.
+    /// The local address is not this host's, or another program has the port.
     #[error("can't use {address} for VXLAN: {error}{}", hint(.error))]
     Socket {
         /// Address and port.
@@ -70,7 +70,7 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// The table that workers admit datagrams by, and what they count.
+/// The table by which workers admit datagrams, and the workers' counters.
 pub(crate) struct Shared {
     table: Mutex<Arc<VtepTable>>,
     version: AtomicU64,
@@ -78,7 +78,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The number of the present table. One load, once a system call.
+    /// The number of the present table: one load for each system call.
     fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -103,9 +103,9 @@ pub struct PeerSpec {
     pub vni: Vni,
     /// Its VTEP.
     pub vtep: IpAddr,
-    /// The VLAN that the network is, if it is not the untagged one.
+    /// The VLAN of the network. `None`: the untagged one.
     pub vlan: Option<u16>,
-    /// Longest IP packet that goes there, in bytes.
+    /// Longest IP packet that the path carries, in bytes.
     pub mtu: u16,
     /// Split horizon, learning and floods.
     pub tunnel: Tunnel,
@@ -154,7 +154,7 @@ impl Underlay {
             sockets.push(Arc::new(socket::sending(local.ip()).map_err(failed)?));
         }
         let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
-        // In no network of its own: frames come in on the ports of their VTEPs.
+        // The port belongs to no network: frames come in on the ports of their VTEPs.
         let rule = PortRule { vlan: Vlan::Trunk(Vec::new()), mac: None };
         let port = fabric.add_port(spec(name.into(), rule, None, &stopped))?;
         let attach = |(index, pair)| fabric.attach(port, index, Box::new(pair), false);
@@ -183,7 +183,7 @@ impl Underlay {
         *self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What became of datagrams so far.
+    /// The counts of datagrams so far.
     pub fn counts(&self) -> UnderlayCounts {
         self.shared.counters.counts()
     }
@@ -213,7 +213,7 @@ impl Underlay {
         };
         let queues = (0..).zip(&self.sockets).filter_map(attach).collect();
         peers.insert((peer.vni, peer.vtep), PeerPort { port, queues });
-        // Only now may frames come in there.
+        // Frames may come in on the port only after it exists.
         self.shared.change(|table| table.add(peer.vni, peer.vtep, port))?;
         Ok(port)
     }

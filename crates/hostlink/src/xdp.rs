@@ -49,7 +49,7 @@ pub enum XdpError {
         device: String,
         /// Its queue.
         queue: u32,
-        /// Why.
+        /// The reason.
         error: SocketError,
     },
     /// All queues are assigned.

@@ -77,12 +77,12 @@ pub trait Domain: Debug + Send + Sync {
     fn grant_at(&self, reference: GrantRef, to: DomId, page: u32, extent: Extent)
     -> io::Result<()>;
 
-    /// Revokes what is granted under a reserved reference (Linux:
-    /// `gnttab_end_foreign_access_ref`): no use of it begins any more. False while one is in
-    /// progress; until that ends nothing may be granted under the reference.
+    /// Revokes the grant under a reserved reference (Linux: `gnttab_end_foreign_access_ref`): no
+    /// use of it begins any more. False while a use is in progress; nothing may be granted under
+    /// the reference until that use ends.
     fn end_access(&self, reference: GrantRef) -> bool;
 
-    /// Releases a reserved reference, and revokes what is granted under it.
+    /// Releases a reserved reference, and revokes the grant under it.
     fn release(&self, reference: GrantRef);
 
     /// Opens an event channel for domain `to` to bind.

@@ -106,7 +106,7 @@ pub type OnRefusal = Box<dyn Fn(Refusal) + Send + Sync>;
 pub struct Refusal {
     /// The domain that tried to use the grant.
     pub by: DomId,
-    /// The domain that the grant is said to be of.
+    /// The domain named as the owner of the grant.
     pub domain: DomId,
     /// The grant's reference.
     pub reference: GrantRef,
@@ -216,8 +216,8 @@ impl Machine {
         Ok(Guest::local(&self.host, &table))
     }
 
-    /// Creates a domain with this memory, of this file: its own pages, and the pages shared with the
-    /// hypervisor.
+    /// Creates a domain with this memory, of this file: its own pages, and the pages shared with
+    /// the hypervisor.
     fn create(
         &self,
         domain: DomId,

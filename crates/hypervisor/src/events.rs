@@ -17,9 +17,9 @@ pub enum EventError {
     /// The port does not exist, is for another domain, or is bound already.
     #[error("domain {domain} has no event channel {} that waits for us", port.0)]
     Refused {
-        /// Whose port.
+        /// The domain of the port.
         domain: DomId,
-        /// Which port.
+        /// The port.
         port: RemotePort,
     },
     /// The kernel refused for another reason.
@@ -29,7 +29,7 @@ pub enum EventError {
 
 /// Binds event channels.
 pub trait Events: Debug + Send + Sync {
-    /// Binds a channel to the `port` that `domain` has opened for us. A signal waits in it from the
+    /// Binds a channel to the `port` that `domain` has opened for us. A signal is pending from the
     /// start, since the other end may have signalled before.
     ///
     /// # Errors
@@ -37,14 +37,14 @@ pub trait Events: Debug + Send + Sync {
     fn bind(&self, domain: DomId, port: RemotePort) -> Result<Box<dyn Channel>, EventError>;
 }
 
-/// One end of an event channel. It is closed when this is dropped; then the other end's port waits
-/// to be bound again.
+/// One end of an event channel. Dropping it closes this end; the other end's port can then be bound
+/// again.
 pub trait Channel: Debug + Send + Sync {
     /// Signals the other end. Signalling a domain that is gone does nothing.
     fn notify(&self);
 
-    /// Becomes readable with a signal, once until [`take`](Self::take): made to be watched
-    /// edge-triggered. Nobody else holds the other end of it.
+    /// The descriptor that becomes readable with a signal, once until [`take`](Self::take), so it
+    /// can be watched edge-triggered. No other domain holds it.
     fn waker(&self) -> BorrowedFd<'_>;
 
     /// Takes the pending signal, if there is one, and lets the next one through. Never blocks. The

@@ -15,17 +15,17 @@ pub enum GrantError {
     /// At least one of the pages is not granted to us for writing.
     #[error("domain {domain} has not granted {}", list(references))]
     Refused {
-        /// Whose pages.
+        /// The domain that owns the pages.
         domain: DomId,
-        /// The grants that were asked for.
+        /// The requested grants.
         references: Vec<GrantRef>,
     },
     /// The page is not granted to us for this use.
     #[error("domain {domain} has not granted page {reference} to us for {}", if *.write { "writing" } else { "reading" })]
     Page {
-        /// Whose page.
+        /// The domain that owns the page.
         domain: DomId,
-        /// The grant that was asked for.
+        /// The requested grant.
         reference: GrantRef,
         /// Whether the use was a write.
         write: bool,
@@ -58,43 +58,44 @@ pub const MAX_PAGES: usize = 256;
 pub trait Grants: Debug + Send + Sync {
     /// Maps pages of `domain`, readable and writable, side by side from address 0 of the memory.
     /// The pages stay mapped as long as the memory lives, even when their domain is gone. Such
-    /// memory is for rings, and for devices to write into; it can't be a local end of a copy.
+    /// memory is for rings, and for devices to write into; it cannot be a local end of a copy.
     ///
     /// # Errors
     /// See [`GrantError`]; all pages are mapped, or none.
     fn map(&self, domain: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError>;
 
     /// Maps one page of `domain` for copies from it and, if `write`, to it. It stays mapped as long
-    /// as the page lives, even when its domain is gone. One that is mapped for reading needs no
-    /// more than a grant for that.
+    /// as the page lives, even when its domain is gone. A mapping for reading needs only a grant
+    /// for reading.
     ///
     /// # Errors
     /// See [`GrantError`].
     fn map_page(&self, domain: DomId, reference: GrantRef, write: bool)
     -> Result<Page, GrantError>;
 
-    /// Makes the copies of `copies`, in as few calls of the hypervisor as possible. Each gets a
-    /// status; a copy that fails does not prevent the others.
+    /// Makes the copies of `copies`, in as few hypercalls as possible. Each copy gets a status; one
+    /// that fails does not prevent the others.
     ///
     /// # Errors
     /// When none could be tried. All of them have failed then.
     fn copy(&self, copies: &mut Copies) -> Result<(), GrantError>;
 
-    /// `len` bytes of our own that are cheaper to copy from and to than others. `None`: there are
-    /// none such, or no more.
+    /// `len` bytes of this domain that are cheaper to copy from and to than other memory. `None`:
+    /// there are no such pages, or no more.
     fn own_pages(&self, len: usize) -> Option<OwnPages> {
         let _ = len;
         None
     }
 
-    /// Passes on what other domains granted to this one, where the hypervisor can do that.
+    /// The interface to pass on grants of other domains; `None`: the hypervisor does not support
+    /// that.
     fn transitive_grants(&self) -> Option<Arc<dyn TransitiveGrants>> {
         None
     }
 }
 
-/// Transitive grants (`GTF_transitive`): passes on, to be copied only, what other domains granted
-/// to this one. Its references are reserved once and used again and again.
+/// Transitive grants (`GTF_transitive`), which pass on grants of other domains to this one, for
+/// copies only. References are reserved once and then reused.
 pub trait TransitiveGrants: Debug + Send + Sync {
     /// Reserves a reference, under which nothing is granted yet.
     ///
@@ -102,13 +103,13 @@ pub trait TransitiveGrants: Debug + Send + Sync {
     /// When the grant table is full.
     fn reserve(&self) -> io::Result<GrantRef>;
 
-    /// Lets domain `to` read, under a reserved reference, what `domain` granted to us under
-    /// `granted`. Not to be called while the reference is in use.
+    /// Lets domain `to` read, under a reserved reference, the page or bytes that `domain` granted
+    /// to us under `granted`. Must not be called while the reference is in use.
     fn grant(&self, reference: GrantRef, to: DomId, domain: DomId, granted: GrantRef);
 
     /// Revokes the grant: no use of the reference begins any more. False while one is in progress.
     fn end_access(&self, reference: GrantRef) -> bool;
 
-    /// Releases a reserved reference, and revokes what is granted under it.
+    /// Releases a reserved reference, and revokes the grant under it.
     fn release(&self, reference: GrantRef);
 }

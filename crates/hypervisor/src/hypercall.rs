@@ -21,8 +21,8 @@ pub struct CopyOp {
 
 /// The hypercalls of one virtual CPU. Their processor time is charged to the domain.
 pub trait Hypercalls: Debug + Send {
-    /// Makes copies (`GNTTABOP_copy`), in one call if there are not too many. `outcomes` is replaced
-    /// by the status of each; a copy that fails does not end the batch.
+    /// Makes copies (`GNTTABOP_copy`), in one call if there are not too many. `outcomes` is
+    /// replaced by the status of each; a copy that fails does not end the batch.
     ///
     /// # Errors
     /// When the hypervisor can't be reached.

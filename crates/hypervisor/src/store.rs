@@ -66,7 +66,7 @@ pub enum StoreError {
     /// The answer does not belong to the request.
     #[error("the store does not speak its protocol: {0}")]
     Protocol(&'static str),
-    /// The store was started anew, and has lost what it held.
+    /// The store was restarted, and has lost its contents.
     #[error("the store was started anew, and has lost the device; traffic continues")]
     Emptied,
     /// The connection is lost.
@@ -84,7 +84,7 @@ impl StoreError {
 /// The access of a domain to a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// Nothing (`n`).
+    /// No access (`n`).
     None,
     /// Read it (`r`).
     Read,
@@ -119,7 +119,7 @@ impl Access {
 /// `access` applies to all domains that no other entry names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Permission {
-    /// Which domain.
+    /// The domain.
     pub domain: DomId,
     /// The domain's access.
     pub access: Access,
@@ -196,14 +196,14 @@ impl dyn Nodes + '_ {
         })
     }
 
-    /// The value of a node, which must be a number (or whatever else `T` is read from); `None` when
-    /// there is no such node.
+    /// The value of a node, which must parse as `T`, such as a number; `None` when there is no such
+    /// node.
     pub fn number<T: FromStr>(&self, path: &str) -> Result<Option<T>, StoreError> {
         let Some(text) = self.find(path)? else { return Ok(None) };
         text.trim().parse().map(Some).map_err(|_| bad_value(path, &text, "a number in range"))
     }
 
-    /// Sets the value of a node to whatever `value` displays as.
+    /// Sets the value of a node to the displayed form of `value`.
     pub fn put(&self, path: &str, value: impl fmt::Display) -> Result<(), StoreError> {
         self.write(path, value.to_string().as_bytes())
     }

@@ -1,5 +1,6 @@
 //! A hypervisor for tests: the embedded one ([`crate::embedded`]) with guests in this process. It
-//! records the uses of grants that it refused, and panics when a test requests the impossible.
+//! records the uses of grants that it refused, and panics when a test requests something
+//! impossible.
 
 use std::io;
 use std::ops::Deref;
@@ -141,7 +142,7 @@ impl Guest {
             if Instant::now() > until {
                 return false;
             }
-            // Somebody copies.
+            // A copy is in progress.
             std::thread::yield_now();
         }
     }

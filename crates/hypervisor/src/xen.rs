@@ -1,7 +1,7 @@
 //! Xen, through the devices that Linux has for it: `/dev/xen/gntdev`, `/dev/xen/evtchn` and
 //! `/dev/xen/xenbus` (or xenstored's socket), without Xen's libraries.
 //!
-//! This is the one place here that may use `unsafe`: for mapping pages and for ioctls.
+//! This module may use `unsafe`, for mapping pages and for ioctls.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -40,7 +40,7 @@ pub enum OpenError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// The store does not say who we are.
+    /// The store does not have our domain id.
     #[error("asking the store for our own domain: {0}")]
     Store(#[from] StoreError),
     /// Another process is the backend for these devices. Two would disconnect each other's guests.
@@ -99,7 +99,7 @@ pub fn open_backend(class: Class) -> Result<Hypervisor, OpenError> {
 fn open_with(claim: Option<Claim>) -> Result<Hypervisor, OpenError> {
     let events = Arc::new(Evtchn::open()?);
     let store = XenStore::open()?.held_with(claim);
-    // Relative, it is looked up in our own directory.
+    // A relative path is looked up in our own directory.
     let domain = crate::Store::nodes(&store).number("domid")?.unwrap_or(0);
     let grants = Arc::new(Gntdev::open(DomId(domain))?);
     Ok(Hypervisor { domain: DomId(domain), grants, events, store: Arc::new(store) })
@@ -111,7 +111,7 @@ fn open_device(path: &str) -> Result<OwnedFd, OpenError> {
     Ok(file.map_err(|error| OpenError::Device { path: path.into(), error })?.into())
 }
 
-/// `_IOC(_IOC_NONE, class, number, size)`: what the Xen devices' requests are made of.
+/// `_IOC(_IOC_NONE, class, number, size)`: the request numbers of the Xen devices.
 const fn request(class: u8, number: u8, size: usize) -> libc::c_ulong {
     (size as libc::c_ulong) << 16 | (class as libc::c_ulong) << 8 | number as libc::c_ulong
 }

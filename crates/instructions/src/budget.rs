@@ -19,7 +19,7 @@ const LESS: f64 = 10.0;
 /// Both limits where another compiler made the recorded program, and for copies, most of which the
 /// C library makes.
 const WIDE: f64 = 15.0;
-/// Differences of up to so many instructions per frame do not count, whatever their percentage.
+/// Differences of up to this number of instructions per frame do not count, at any percentage.
 const NOTHING: f64 = 1.0;
 
 const COMMENT: &str =
@@ -96,13 +96,12 @@ impl Budget {
 const RECORD: &str = "record it anew (make bench-instructions ARGS=--record)";
 
 /// Instructions that are counted elsewhere than recorded: those of a copy that the compiler has put
-/// inline, which may be fewer there. Then the sum says what has changed.
+/// inline, which may be fewer there. Only the sum shows the change then.
 fn inlined(counted: &Stages, recorded: &Stages) -> f64 {
     (counted.own() - recorded.own()).min(recorded.copy - counted.copy).max(0.0)
 }
 
-/// The complaint about `counted` where `recorded` was expected, with so many percent more or less
-/// allowed.
+/// The complaint about `counted` where `recorded` was expected, with these percentages allowed.
 fn judge(counted: f64, recorded: f64, more: f64, less: f64) -> Option<String> {
     let change = (counted - recorded) / recorded.max(NOTHING) * 100.0;
     if (counted - recorded).abs() <= NOTHING {
@@ -139,7 +138,8 @@ mod tests {
         Count::new("64", "64 B", Stages { fetch, copy, deliver: 60.0, ..Stages::default() })
     }
 
-    /// The complaint about a case that took 100 and 50 for copies, and takes that now.
+    /// The complaint about a case with these figures. Recorded are 100 instructions, of which
+    /// `fetch` is 40, and 50 for copies.
     fn complaint(fetch: f64, copy: f64) -> String {
         Budget::of(&[count(40.0, 50.0)]).complaints(&[count(fetch, copy)]).join("\n")
     }

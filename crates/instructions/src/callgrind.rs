@@ -1,7 +1,7 @@
 //! Counting by valgrind's callgrind: runs a command under it, and reads what it wrote.
 //!
-//! The file is a list of functions, each with lines of its own cost, and of calls with what they
-//! cost inclusively. Names are numbered where they first appear.
+//! The file is a list of functions, each with lines of its own cost, and of calls with their
+//! inclusive cost. Names are numbered where they first appear.
 //! <https://valgrind.org/docs/manual/cl-format.html>
 
 use std::collections::HashMap;
@@ -13,7 +13,8 @@ use crate::error::InstructionsError as Error;
 /// The function whose calls are counted.
 const COUNTED: &str = "*counted_round*";
 
-/// Which of its copies glibc uses depends on the processor. These are those that any has.
+/// The setting that makes glibc use the copies that every processor has. Its choice depends on the
+/// processor otherwise.
 const PLAIN_COPIES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-SSSE3,-ERMS,-FSRM,-Prefer_ERMS,-Prefer_FSRM,-Prefer_MAP_32BIT_EXEC";
 
 /// Runs this program with `args` under callgrind, which writes to `out`. Returns what it printed.
@@ -22,7 +23,7 @@ const PLAIN_COPIES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_
 /// When valgrind is not installed, or what it ran failed.
 pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
     let binary = std::env::current_exe().map_err(|e| Error::system("find this program", e))?;
-    // An older result is not taken for this one.
+    // An older result must not be taken for this one.
     let _ = std::fs::remove_file(out);
     let mut file = std::ffi::OsString::from("--callgrind-out-file=");
     file.push(out);
@@ -54,7 +55,7 @@ pub fn run(args: &[&str], out: &Path) -> Result<String, Error> {
 /// A function's costs.
 #[derive(Clone, Debug, Default)]
 pub struct Function {
-    /// As callgrind calls it.
+    /// The name in callgrind's file.
     pub name: String,
     /// Instructions of its own.
     pub own: u64,
@@ -82,7 +83,7 @@ impl Profile {
     /// Reads a file's text.
     ///
     /// # Errors
-    /// The line that it makes no sense of.
+    /// The first line that cannot be parsed.
     pub fn parse(text: &str) -> Result<Profile, Error> {
         let mut reader = Reader::default();
         for (number, line) in text.lines().enumerate() {
@@ -130,7 +131,7 @@ struct Reader {
     function: usize,
     file: String,
     callee: usize,
-    /// The next line is what the call before it cost.
+    /// Whether the next line is the cost of the call before it.
     called: bool,
 }
 
@@ -145,7 +146,7 @@ impl Reader {
             "fl" | "fi" | "fe" => self.file = self.files.resolve(value)?,
             "cfi" | "cfl" => drop(self.files.resolve(value)?),
             "calls" => self.called = true,
-            // Objects, and whatever else there may be.
+            // Objects and other entries are ignored.
             _ => {}
         }
         Some(())

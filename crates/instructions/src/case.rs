@@ -3,9 +3,9 @@
 /// One kind of traffic between two guests, and how much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// As results, the budget and `--only` call it.
+    /// The name in results, in the budget and for `--only`.
     pub name: &'static str,
-    /// As a table shows it.
+    /// The title in a table.
     pub title: &'static str,
     /// The generator's options.
     pub options: &'static str,

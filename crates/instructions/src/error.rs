@@ -11,7 +11,7 @@ pub enum InstructionsError {
     /// The program failed under valgrind.
     #[error("valgrind: {0}")]
     Failed(String),
-    /// Its output is not understood.
+    /// The output of the program cannot be parsed.
     #[error("line {line} of callgrind's output makes no sense: {text}")]
     Nonsense {
         /// Which line, from 1 on.

@@ -1,9 +1,9 @@
 //! Instructions per frame, step by step, of the way between two guests: the `bench-instructions`
 //! command, and the program that it counts.
 //!
-//! Times tell what a user gets, but on a shared machine they tell it to within some percent at
-//! best. Instructions are counted: the same program on the same traffic executes the same of them,
-//! whatever else the machine does. They know nothing of caches, so they are no substitute for
+//! Times show the performance for users, but on a shared machine only to within some percent. This
+//! program counts instructions: the same program on the same traffic executes the same number,
+//! whatever else the machine does. Instructions do not show cache misses, so they do not replace
 //! times, but a step that grew is seen at once.
 
 #![forbid(unsafe_code)]
@@ -44,8 +44,8 @@ fn main() -> ExitCode {
 /// to `args.out`.
 ///
 /// # Errors
-/// When valgrind is missing, a case cannot be run, or one is not within the budget that is to be
-/// kept.
+/// When valgrind is missing, a case cannot be run, or a case exceeds the budget that must
+/// be kept.
 fn run(args: &Args) -> Result<(), InstructionsError> {
     if let Some(name) = &args.play {
         for case in case::select(std::slice::from_ref(name)) {
@@ -77,7 +77,7 @@ fn run(args: &Args) -> Result<(), InstructionsError> {
     if args.check { check(args, &counted.counts) } else { Ok(()) }
 }
 
-/// Compares with what is recorded, and says what is not the same.
+/// Compares the counts with the recorded budget, and reports differences.
 fn check(args: &Args, counts: &[Count]) -> Result<(), InstructionsError> {
     let budget = Budget::read(&args.budget)?;
     let complaints = budget.complaints(counts);

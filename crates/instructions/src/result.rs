@@ -1,4 +1,4 @@
-//! The counts, and how they are shown.
+//! The counts, and their display.
 
 use std::path::{Path, PathBuf};
 

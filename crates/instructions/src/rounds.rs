@@ -1,8 +1,8 @@
 //! The program whose instructions are counted: two guests and a worker, on one thread.
 //!
 //! The guests are the generator's, the ports real vhost-user devices, fabric and switch the
-//! daemon's; but the worker is driven from here, one round after each burst, and the time that it
-//! sees is made. So each run executes the same instructions.
+//! daemon's; but this program drives the worker, one round after each burst, and simulates its
+//! time. So each run executes the same instructions.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use crate::error::InstructionsError as Error;
 
 /// Time of a round by the worker's clock, without its frames.
 const ROUND: Duration = Duration::from_micros(1);
-/// How long nothing happens before the first burst: longer than any queue is polled in vain.
+/// The idle time before the first burst, which is longer than an empty queue is polled.
 const IDLE: Duration = Duration::from_millis(100);
 /// Time of a frame.
 const FRAME: Duration = Duration::from_nanos(50);
@@ -78,7 +78,7 @@ pub fn run_case(case: &Case) -> Result<u64, Error> {
             true => traffic::<PackedDriver>(case, &args, &mut worker, capture.as_mut(), began),
             false => traffic::<SplitDriver>(case, &args, &mut worker, capture.as_mut(), began),
         };
-        // Captures, too, can be ended only while the worker runs.
+        // Captures can also be ended only while the worker runs.
         worker.run_while(|| drop(capture));
         counted
     });
@@ -138,8 +138,8 @@ fn traffic<R: DriverRing>(
     let clock = Clock::start();
     let guests =
         worker.run_while(|| load::connect_guests::<R>(args, clock, &AtomicBool::new(false)))?;
-    // The same part of a second in every run, so that what is done once a second is always done at
-    // the same place.
+    // The same part of a second in every run, so that work which is done once a second is always
+    // done at the same place.
     let now =
         began + Duration::from_secs(began.elapsed().as_secs() + 1) + Duration::from_millis(250);
     // Queues that have nothing are armed before the first burst. A port whose queues were still

@@ -1,4 +1,4 @@
-//! Where a frame's instructions go: the steps of the datapath, out of a profile by function.
+//! A frame's instructions by step of the datapath, from a profile by function.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use super::callgrind::Profile;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stages {
-    /// Takes requests from rings, and looks at the frames.
+    /// Takes requests from rings, and parses the frames.
     pub fetch: f64,
-    /// Finds out where frames go.
+    /// Decides on the destinations of frames.
     pub classify: f64,
     /// Finds room for them; short pieces are copied on the way.
     pub deliver: f64,
@@ -48,7 +48,7 @@ impl Stages {
         self.total() - self.copy
     }
 
-    /// With one digit behind the point.
+    /// Rounds to one decimal.
     pub fn rounded(&self) -> Self {
         let round = |cost: f64| (cost * 10.0).round() / 10.0;
         Stages {
@@ -61,8 +61,8 @@ impl Stages {
         }
     }
 
-    /// Out of the profile of rounds that carried `frames`. `None` when it lacks a step that every
-    /// frame takes: one that was renamed, or inlined after all.
+    /// The stages in a profile of rounds that carried `frames`. `None`: the profile lacks a step
+    /// that every frame takes, because it was renamed or inlined.
     pub fn of(profile: &Profile, frames: f64) -> Option<Self> {
         let sum =
             |at: usize| profile.functions.get(at).map_or(0, |function| function.inclusive()) as f64;
@@ -102,7 +102,7 @@ fn last(full: &str) -> &str {
     if is_hash { path.rsplit("::").next().unwrap_or(path) } else { name }
 }
 
-/// How much of functions is copying by the C library.
+/// The share of functions that is copying by the C library.
 struct Copies<'a> {
     profile: &'a Profile,
     known: HashMap<usize, f64>,

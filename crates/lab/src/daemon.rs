@@ -23,7 +23,7 @@ const LEASE: u32 = 600;
 /// A running daemon. It is stopped when this value goes.
 #[derive(Debug)]
 pub struct Daemon {
-    // In this order: the process goes before the folder that it uses.
+    // The order of drops matters: the process ends before its folder is removed.
     process: ChildProcess,
     command: Box<Command>,
     dir: TempDir,
@@ -56,7 +56,7 @@ pub enum DaemonError {
     Answer,
 }
 
-/// Whether each frame that came in went out or is counted as dropped; only when nothing moves.
+/// Whether each received frame was sent or counted as dropped. Only valid at rest.
 pub fn is_balanced(stats: &Stats) -> bool {
     let mut sum = stats.removed.clone();
     stats.ports.iter().for_each(|port| sum.add(&port.total));
@@ -132,7 +132,7 @@ impl Daemon {
         let file = dir.path().join("ringmain.toml");
         std::fs::write(&file, text).map_err(failed("write a configuration"))?;
 
-        // To be appended to: a process that takes over writes there, too.
+        // The file is opened for appending, because a process that takes over also writes there.
         let mut log = OpenOptions::new();
         let log = log.create(true).append(true).open(dir.path().join("log"));
         let log = log.map_err(failed("write a log"))?;
@@ -164,11 +164,12 @@ impl Daemon {
         self.wait_until_it_answers()
     }
 
-    /// Has a new process take over from it, with the same program and configuration, and waits until
-    /// the old one has ended. Returns how long no process has served the rings, as the new one says.
+    /// Makes a new process take over, with the same program and configuration, and waits for the
+    /// end of the old one. Returns how long no process served the rings, as reported by the new
+    /// one.
     ///
     /// # Errors
-    /// When the new process does not take over. The old one goes on then.
+    /// When the new process does not take over. The old one continues then.
     pub fn take_over(&mut self) -> Result<Duration, DaemonError> {
         let failed = |source| DaemonError::Start { what: "start the daemon anew", source };
         let log = self.dir.path().join("log");
@@ -261,8 +262,8 @@ impl Daemon {
         }
     }
 
-    /// Where its time went so far, and from now on as long as it runs: it takes stamps as soon as
-    /// it was asked once.
+    /// The profile of its time so far. The first call starts time stamps, which are taken until the
+    /// daemon ends.
     ///
     /// # Errors
     /// When it does not answer.

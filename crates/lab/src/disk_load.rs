@@ -43,7 +43,7 @@ pub struct Place {
 /// How long requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// So long, after a time that is not measured.
+    /// This time, after a time that is not measured.
     Time {
         /// The time that is not measured.
         warm_up: Duration,
@@ -100,7 +100,7 @@ pub enum DiskLoadError {
     /// A request failed.
     #[error("a request at byte {offset} ended with status {status}")]
     Status {
-        /// Where on the disk.
+        /// The offset on the disk.
         offset: u64,
         /// The status byte (virtio 1.2, 5.2.6).
         status: u8,

@@ -2,9 +2,9 @@
 //! show.
 //!
 //! An [`Experiment`] says what it measures and how one repetition of it is made, and nothing else.
-//! [`suite`](crate::suite) repeats it, keeps every repetition in a [`Record`] as soon as it is made,
-//! and goes on with a record that was left unfinished; reports and [`compare`] read records and never
-//! measure.
+//! [`suite`](crate::suite) repeats the experiment, keeps every repetition in a [`Record`] as soon as
+//! it is made, and continues a record that was left unfinished. Reports and [`compare`] read records
+//! and never measure.
 
 mod broken;
 mod change;
@@ -64,7 +64,7 @@ impl Platform {
         }
     }
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Platform::Embedded => "embedded",
@@ -98,7 +98,7 @@ pub enum Size {
 }
 
 impl Size {
-    /// As records call it.
+    /// The name in records.
     pub fn name(self) -> &'static str {
         match self {
             Size::Tiny => "tiny",
@@ -111,9 +111,9 @@ impl Size {
 /// Something that one repetition measures.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// As records call it.
+    /// The name in records.
     pub name: &'static str,
-    /// As people do.
+    /// The title for people.
     pub title: &'static str,
     /// The unit.
     pub unit: &'static str,
@@ -154,11 +154,11 @@ pub struct Plot {
 /// A figure that others have published.
 #[derive(Clone, Copy, Debug)]
 pub struct Published {
-    /// The name of the figure of ours that it is to be held against.
+    /// The name of our figure that it is compared with.
     pub figure: &'static str,
     /// The series that the others measured.
     pub series: &'static str,
-    /// Where on the plot's x axis.
+    /// The place on the plot's x axis.
     pub x: f64,
     /// The value that the others found, in the unit of ours.
     pub value: f64,
@@ -176,15 +176,15 @@ pub struct Source {
 /// The description of an experiment, known before it is run.
 #[derive(Clone, Copy, Debug)]
 pub struct About {
-    /// As the command line and records call it.
+    /// The name on the command line and in records.
     pub name: &'static str,
-    /// As reports do.
+    /// The title in reports.
     pub title: &'static str,
     /// The procedure, in a sentence or two.
     pub what: &'static str,
-    /// Where it comes from, if it was published before.
+    /// The publication that it comes from, if any.
     pub source: Option<Source>,
-    /// Where it can run; the first is the default.
+    /// The platforms that it can run on; the first is the default.
     pub platforms: &'static [Platform],
     /// The figures that each repetition measures.
     pub figures: &'static [Figure],
@@ -199,9 +199,9 @@ pub struct About {
 pub struct Setup<'a> {
     /// The `ringmain` command.
     pub binary: PathBuf,
-    /// The folder with what guests boot.
+    /// The folder with the images that guests boot.
     pub cache: PathBuf,
-    /// Where guests run.
+    /// The platform that guests run on.
     pub platform: Platform,
     /// How much is measured.
     pub size: Size,
@@ -218,7 +218,8 @@ impl Setup<'_> {
     }
 }
 
-/// Which repetition of a point it is, however often the run was left and gone on with.
+/// The identity of one repetition of a point, which does not depend on how often the run was
+/// interrupted and continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The round, from 0.
@@ -260,8 +261,8 @@ pub trait Experiment: Sync {
         Vec::new()
     }
 
-    /// Paragraphs on what is different here from what was published, and on how it is measured,
-    /// whatever the figures are.
+    /// Paragraphs on differences from the publication, and on the measurement, that hold for any
+    /// figures.
     fn notes(&self, results: &Results) -> Vec<String> {
         let _ = results;
         Vec::new()

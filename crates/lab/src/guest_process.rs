@@ -129,7 +129,7 @@ impl GuestProcess {
     ) -> Result<(), GuestError> {
         let mut deadline = Deadline::new(limit);
         loop {
-            // In this order: one that has ended has said all that it will.
+            // The order matters: a process that has ended prints nothing more.
             let code = self.process.ended().map(|status| status.code().unwrap_or(-1));
             if done(self) {
                 return Ok(());

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on SIGINT, SIGTERM and SIGHUP are noted here; the second one ends the process at once.
+/// Begins to note SIGINT, SIGTERM and SIGHUP. The second signal ends the process at once.
 ///
 /// # Errors
 /// When the handlers cannot be installed.
@@ -18,7 +18,7 @@ pub fn listen() -> io::Result<()> {
     for signal in
         [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
     {
-        // In this order: the second signal finds the flag set.
+        // The order matters: the second signal must find the flag set.
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&asked))?;
         signal_hook::flag::register(signal, Arc::clone(&asked))?;
     }

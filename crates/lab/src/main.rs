@@ -61,7 +61,7 @@ fn generate(args: &load::Args) -> Result<(), Failure> {
 fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
-        // In this order: the second signal finds the flag set.
+        // The order matters: the second signal must find the flag set.
         flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
         flag::register(signal, Arc::clone(&stop))?;
     }

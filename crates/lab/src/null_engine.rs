@@ -35,7 +35,7 @@ impl Engine for NullEngine {
     fn submit(&mut self, mut request: Box<Request>) {
         let step = request.step();
         let pieces = step.map(|step| step.pieces.iter().map(|piece| piece.iov_len).sum::<usize>());
-        // Bounded by what one step may move.
+        // The number is bounded by the limit of one step.
         self.done.push((request, Ok(pieces.unwrap_or_default() as u32)));
     }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// Says what is being done.
+/// A message about the present work.
 #[derive(Debug)]
 pub struct Progress {
     terminal: bool,
@@ -65,7 +65,7 @@ impl Stage {
         }
     }
 
-    /// Ends it well, with what came out of it (may be empty).
+    /// Ends it with success, and shows the outcome (may be empty).
     pub fn done(mut self, outcome: &str) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

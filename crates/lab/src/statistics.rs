@@ -40,7 +40,7 @@ impl Summary {
         Some(Summary { values, median, mean, deviation, least, most })
     }
 
-    /// The same if each had been so many times as much; `times` is not negative.
+    /// The summary with every value multiplied by `times`, which is not negative.
     #[must_use]
     pub fn times(&self, times: f64) -> Summary {
         let by = |value: &f64| value * times;

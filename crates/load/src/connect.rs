@@ -84,7 +84,7 @@ fn connect(path: &Path, deadline: Instant) -> io::Result<UnixStream> {
     }
 }
 
-/// Whether the back-end may still come to listen.
+/// Whether the back-end may still begin to listen.
 fn not_yet(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }

@@ -1,4 +1,4 @@
-//! CPU time: what single processes used, and what the whole host did.
+//! CPU time of single processes, and of the whole host.
 
 use std::io;
 use std::sync::OnceLock;
@@ -50,8 +50,8 @@ fn time_on_cpu(pid: u32, thread: impl std::fmt::Display) -> Option<u64> {
     text.split_whitespace().next()?.parse().ok()
 }
 
-/// Cycles in a nanosecond, as CPUs count them for time stamps. None where they do not go at one
-/// pace, always and on all CPUs.
+/// Cycles in a nanosecond, as CPUs count them for time stamps. `None` if their rate is not constant
+/// and equal on all CPUs.
 pub fn cycles_per_nanosecond() -> Option<f64> {
     const MANY: u64 = 1_000_000_000;
     static PACE: OnceLock<Option<f64>> = OnceLock::new();
@@ -85,12 +85,12 @@ pub struct Shares {
     pub of: Vec<f64>,
     /// The share of everything else on the host, interrupts and the kernel's own threads included.
     pub others: f64,
-    /// Time that a hypervisor below gave to others (steal); not among the others.
+    /// Time that a hypervisor below gave to others (steal); not included in `others`.
     pub stolen: f64,
 }
 
 impl Shares {
-    /// CPUs that were busy with whatever.
+    /// CPUs that were busy with any work.
     pub fn busy(&self) -> f64 {
         self.of.iter().sum::<f64>() + self.others
     }
@@ -106,7 +106,7 @@ struct Host {
 }
 
 impl Snapshot {
-    /// Now.
+    /// A snapshot of the present.
     pub fn now(pids: &[u32]) -> Snapshot {
         let host = Host::parse(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
         Snapshot { at: Instant::now(), used: pids.iter().map(|pid| used(*pid)).collect(), host }

@@ -12,7 +12,7 @@ pub struct DirectionCounters {
     sent: AtomicU64,
     /// Frames that the sender counts as lost.
     abandoned: AtomicU64,
-    /// The sender sends no more.
+    /// Whether the sender has stopped.
     closed: AtomicBool,
     received: Received,
 }
@@ -23,13 +23,13 @@ pub struct DirectionCounters {
 struct Received(AtomicU64);
 
 impl DirectionCounters {
-    /// The sender sent `n` more.
+    /// Counts `n` more sent frames.
     #[inline]
     pub fn add_sent(&self, n: u64) {
         self.sent.store(self.sent.load(Relaxed) + n, Relaxed);
     }
 
-    /// The sender sends no more.
+    /// Notes that the sender has stopped.
     pub fn close(&self) {
         self.closed.store(true, Release);
     }
@@ -39,7 +39,7 @@ impl DirectionCounters {
         self.closed.load(Acquire) && self.received() >= self.sent()
     }
 
-    /// The receiver has received `n` in all.
+    /// Sets the number of received frames to `n`.
     #[inline]
     pub fn set_received(&self, n: u64) {
         self.received.0.store(n, Relaxed);
@@ -55,7 +55,7 @@ impl DirectionCounters {
         self.received.0.load(Relaxed)
     }
 
-    /// Frames under way, as far as the sender believes.
+    /// Frames under way, from the sender's point of view.
     #[inline]
     pub fn under_way(&self) -> u64 {
         self.sent().saturating_sub(self.received() + self.abandoned.load(Relaxed))

@@ -24,7 +24,7 @@ pub use role::{Doorbells, Role, Sender};
 /// Most frames that are sent or taken at a time.
 const BURST_MAX: usize = 64;
 
-/// Most buffers that one frame comes in.
+/// Most buffers of one received frame.
 const GROUP_MAX: usize = 1024;
 
 /// A guest.
@@ -88,7 +88,7 @@ impl<R: DriverRing> Endpoint<R> {
         Ok(())
     }
 
-    /// Which guest it is.
+    /// The guest's number.
     pub fn number(&self) -> u16 {
         self.role.number
     }

@@ -12,12 +12,12 @@ use super::endpoint::{Doorbells, Endpoint, Role};
 use super::receive::Counts;
 use super::time::Clock;
 
-/// Time for which receivers wait for another frame after the end, where frames may be lost because
-/// a receiver has no buffers.
+/// Time for which receivers wait for another frame after the end, if frames may be lost for want of
+/// buffers.
 const QUIET_NS: u64 = 300_000_000;
 
-/// The same where no frame should be lost. It is longer, since a back-end on a busy machine may not
-/// get the CPU for a while.
+/// The same time if no frame should be lost. It is longer, since a back-end on a busy machine may
+/// not get the CPU for a while.
 const PATIENT_NS: u64 = 5_000_000_000;
 
 /// Longest sleep, so that no sleep lasts beyond the end of a phase.
@@ -31,7 +31,7 @@ pub struct Phases {
     pub warm: u64,
     /// While measuring.
     pub measured: u64,
-    /// Whether no frame should be lost, so that frames that are late at the end are waited for.
+    /// Whether no frame should be lost, so that the end waits for late frames.
     pub patient: bool,
 }
 
@@ -94,7 +94,7 @@ impl<R: DriverRing> Engine<R> {
         Ok(self.endpoints.into_iter().zip(marks).map(outcome).collect())
     }
 
-    /// Sends and receives for `duration` ns; returns what the receivers have counted then.
+    /// Sends and receives for `duration` ns; returns the receivers' counts at the end.
     fn run_phase(&mut self, duration: u64, stop: &AtomicBool) -> Result<Vec<Mark>, Error> {
         let end = self.clock.now() + duration;
         loop {
@@ -120,8 +120,8 @@ impl<R: DriverRing> Engine<R> {
 
     /// Receives the frames still under way, unless told to stop at once.
     ///
-    /// Frames that these guests sent to guests of other threads are waited for, too: a guest that
-    /// ends closes its connection, and the back-end then drops what it has not fetched.
+    /// The wait includes frames that these guests sent to guests of other threads: a guest that
+    /// ends closes its connection, and the back-end then drops frames that it has not fetched.
     fn drain(&mut self, patient: bool, stop: &AtomicBool) -> Result<(), Error> {
         self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.counters.close());
         let mut last = self.clock.now();
@@ -143,7 +143,7 @@ impl<R: DriverRing> Engine<R> {
         }
     }
 
-    /// Sleeps until a back-end interrupts, or something is due.
+    /// Sleeps until a back-end interrupts, or an event is due.
     fn sleep(&mut self) -> Result<(), Error> {
         let ready = self.endpoints.iter_mut().fold(false, |ready, endpoint| endpoint.arm() | ready);
         if !ready {

@@ -95,7 +95,7 @@ fn pace(args: &Args, from: u64) -> Pace {
     }
 }
 
-/// Has every guest announce itself until all announcements have arrived: the back-end is then
+/// Makes every guest announce itself until all announcements have arrived. The back-end is then
 /// ready, and knows all guests.
 fn exchange_announcements<R: DriverRing>(
     endpoints: &mut [Endpoint<R>],
@@ -104,8 +104,8 @@ fn exchange_announcements<R: DriverRing>(
     stop: &AtomicBool,
 ) -> Result<(), Error> {
     let deadline = clock.now() + (args.wait * 1e9) as u64;
-    // A back-end that distributes flows over queues learns from the frames of this time that the
-    // queues which came last are idle. Flows that began sooner would all stay on the first queue.
+    // A back-end that distributes flows over queues learns during this time that the last queues
+    // are idle. Flows that began sooner would all stay on the first queue.
     let enough = clock.now() + if args.queues > 1 { 400_000_000 } else { 0 };
     let mut next = 0;
     loop {

@@ -7,7 +7,7 @@ pub enum Arrival {
     InOrder,
     /// A frame that was sent later came before.
     Late,
-    /// Again.
+    /// The frame came before.
     Duplicate,
 }
 

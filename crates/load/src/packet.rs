@@ -107,11 +107,12 @@ impl Shape {
         let number = match self.sources {
             Sources::Own => return None,
             Sources::Flow => tag.flow,
-            // Each queue has flows of its own, whose frames are numbered alike.
+            // Each queue has its own flows, whose frames have the same numbers.
             Sources::Frame => tag.seq ^ tag.flow << 24,
         };
         let [a, b, c, d] = number.to_be_bytes();
-        // A locally administered address that no guest has: the guests' own begin otherwise.
+        // A locally administered address that no guest has: guests' addresses have another first
+        // byte.
         Some([0x56, self.headers[11], a, b, c, d])
     }
 
@@ -214,8 +215,8 @@ impl Shape {
     }
 
     /// Checks headers that differ. One difference is allowed: the sum of the pseudo header may
-    /// leave out the length of a frame with TSO. DPDK's vhost writes it so, as network cards
-    /// require, and segmentation computes the checksum anew in any case.
+    /// leave out the length of a frame with TSO. DPDK's vhost writes that form, as network cards
+    /// require, and segmentation recomputes the checksum in any case.
     #[cold]
     fn second_look(&self, head: &[u8; HEAD_MAX], tag: Tag) -> Result<(), Fault> {
         let mut expected = self.headers;
@@ -256,7 +257,7 @@ impl Shape {
     /// that checksums are good where none were requested.
     ///
     /// # Errors
-    /// Where it differs.
+    /// The first difference.
     #[inline]
     pub fn check_vnet(&self, got: &[u8]) -> Result<(), Fault> {
         match got.first_chunk::<10>() == self.vnet.first_chunk() {

@@ -38,7 +38,7 @@ pub fn front_end_config(args: &Args) -> FrontEndConfig {
 pub struct Buffers {
     /// Bytes of each, virtio-net header included.
     pub len: u32,
-    /// How many.
+    /// The number of buffers.
     pub count: u32,
 }
 
@@ -55,7 +55,7 @@ pub struct Plan {
     pub cut: Cut,
     /// Descriptors of each indirect table; 0: none are used.
     pub entries: u16,
-    /// A frame may come in several buffers.
+    /// Whether a frame may come in several buffers.
     pub mergeable: bool,
 }
 

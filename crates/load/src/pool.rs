@@ -1,4 +1,4 @@
-//! Buffers of one ring in guest memory: which are free, and how each is described.
+//! Buffers of one ring in guest memory: the free ones, and the description of each.
 
 use ring::driver::Piece;
 

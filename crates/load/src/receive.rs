@@ -1,4 +1,4 @@
-//! The receiving side of the load generator: verified, put in order, counted.
+//! The receiving side of the load generator: frames are verified, ordered and counted.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ const SAMPLE: u32 = 16;
 /// Counts of one direction's receiver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// Frames that are right.
+    /// Correct frames.
     pub good: u64,
-    /// Frames that are wrong.
+    /// Wrong frames.
     pub corrupt: u64,
     /// Right frames that came after a later one of their flow.
     pub reordered: u64,
@@ -62,7 +62,7 @@ impl<'a> Arrived<'a> {
         self.buffers.len()
     }
 
-    /// Buffers that the virtio-net header says the frame has.
+    /// Buffers of the frame by its virtio-net header.
     #[inline]
     pub fn announced(&self) -> usize {
         let mut count = [0; 2];
@@ -254,7 +254,7 @@ impl Receiver {
         self.shape.len()
     }
 
-    /// Latencies in ns, and what was wrong with the first wrong frame.
+    /// Latencies in ns, and the fault of the first wrong frame.
     pub fn into_parts(self) -> (Histogram<u64>, Option<String>) {
         (self.latency, self.first_fault)
     }

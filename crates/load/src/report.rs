@@ -28,7 +28,7 @@ pub struct Direction {
     pub corrupt: u64,
     /// Frames that came after a later one of their flow.
     pub reordered: u64,
-    /// Frames that came again.
+    /// Frames that came more than once.
     pub duplicate: u64,
     /// Time from before sending until the receiver looked.
     pub latency: Latency,
@@ -102,7 +102,7 @@ pub struct Report {
     pub mpps: f64,
     /// Over all directions.
     pub gbps: f64,
-    /// One by one.
+    /// The results of each direction.
     pub directions: Vec<Direction>,
     /// Kicks that the back-end asked for, in the whole run.
     pub kicks: u64,

@@ -1,11 +1,11 @@
-//! Time, and how fast to send.
+//! Time, and the pace of sending.
 
 use std::time::Instant;
 
 use super::direction_counters::DirectionCounters;
 use super::gaps::Gaps;
 
-/// Nanoseconds since the generator started: what tags hold.
+/// Nanoseconds since the generator started: the time in tags.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -106,7 +106,7 @@ impl Pace {
         }
     }
 
-    /// `n` frames went.
+    /// Counts `n` sent frames.
     #[inline]
     pub fn spend(&mut self, n: u64) {
         match self {
@@ -136,7 +136,7 @@ impl Pace {
     }
 }
 
-/// Whether a full window is to be given up, because nothing has come back for too long.
+/// Counts the frames of a full window as lost if nothing has come back for too long.
 fn stalled(progress: &mut Progress, now: u64, counters: &DirectionCounters) {
     let received = counters.received();
     if progress.received != received {

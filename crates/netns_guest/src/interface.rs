@@ -1,5 +1,5 @@
-//! The guest's interface: connected to a backend, and connected again when the backend or the
-//! hypervisor has gone and come back.
+//! The guest's interface: connected to a backend, and reconnected when the backend or the
+//! hypervisor comes back.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -70,7 +70,7 @@ pub struct Interface {
     /// Whether each direction of a queue has an event channel of its own, where the backend
     /// supports that (`feature-split-event-channels`).
     pub split: bool,
-    /// Becomes readable when the interface is to end.
+    /// Becomes readable when the interface must end.
     pub stop: OwnedFd,
     /// The profile of the threads' time.
     pub account: Account,
@@ -78,7 +78,7 @@ pub struct Interface {
 
 impl Interface {
     /// Keeps the interface connected until `stop` is readable. Sends the outcome of the first
-    /// attempt to `first`: how many queues are in use. If that attempt fails, there is no other.
+    /// attempt to `first`: how many queues are in use. A failure of the first attempt is final.
     pub fn run(&self, first: &mpsc::Sender<Result<usize, ConnectionError>>) {
         let mut reported = false;
         while !self.stopped(Duration::ZERO) {
@@ -191,7 +191,7 @@ impl Interface {
                 let halt = &halt;
                 let run = move || {
                     let outcome = serve(share, &self.account, halt);
-                    // A thread that fails ends the others, too.
+                    // A thread that fails also ends the others.
                     let _ = rustix::io::write(halt, &1u64.to_ne_bytes());
                     outcome
                 };
@@ -280,8 +280,8 @@ fn configure(control_ring: &mut ControlRing, queues: &[Queue]) -> Result<StaticG
     Ok(static_grants)
 }
 
-/// Makes the backend unmap the guest's pages, so that their grants can be revoked. A backend that
-/// has closed has done so.
+/// Makes the backend unmap the guest's pages, so that their grants can be revoked. A closed backend
+/// has unmapped them already.
 fn unmap(
     frontend: &Frontend,
     control_ring: Option<ControlRing>,

@@ -3,8 +3,8 @@
 //!
 //! In the namespace is a TAP device with many queues. Frames that the kernel sends are read into
 //! granted pages and sent over Xen rings; frames that the backend delivers are written to the
-//! kernel out of the pages that they came in. The guest's virtual CPUs are threads, each with its
-//! share of the queues.
+//! kernel directly from their pages. The guest's virtual CPUs are threads, each with its share of
+//! the queues.
 //!
 //! The backend is not trusted: [`xen::netif::frontend`] checks the contents of the rings, and a
 //! violation ends the connection.

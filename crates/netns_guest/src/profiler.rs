@@ -1,5 +1,5 @@
-//! Where a virtual CPU's time goes: time stamps at the borders of its steps, taken only while the
-//! backend requests it.
+//! A profile of a virtual CPU's time: time stamps at the borders of its steps, taken only while the
+//! backend requests them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -73,7 +73,7 @@ impl<'a> StageProfiler<'a> {
         StageProfiler { account, on: false, last: 0 }
     }
 
-    /// A round begins; time before it is not counted.
+    /// Begins a round. Time before it is not counted.
     pub fn begin(&mut self) {
         self.on = self.account.on.load(Relaxed);
         if self.on {
@@ -81,7 +81,7 @@ impl<'a> StageProfiler<'a> {
         }
     }
 
-    /// The time since the last stamp was spent on `step`.
+    /// Charges the time since the last stamp to `step`.
     pub fn mark(&mut self, step: Step) {
         if self.on {
             let now = ticks::now();
@@ -91,7 +91,7 @@ impl<'a> StageProfiler<'a> {
         }
     }
 
-    /// A burst of so many frames and bytes was received.
+    /// Counts a received burst of these frames and bytes.
     pub fn received(&mut self, frames: usize, bytes: u64) {
         if self.on && frames > 0 {
             self.account.frames.fetch_add(frames as u64, Relaxed);

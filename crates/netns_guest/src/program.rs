@@ -22,7 +22,7 @@ pub fn run(command: &[OsString]) -> io::Result<ExitStatus> {
     let pid = pid_of(&child);
     let forwarder = std::thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {
-            // The terminal has sent the first two to the program, too.
+            // The terminal has also sent the first two to the program.
             let signal = match signal {
                 SIGTERM => Signal::TERM,
                 SIGHUP => Signal::HUP,

@@ -33,11 +33,11 @@ pub struct GuestConfig {
     pub vcpus: u16,
     /// The interface's name inside.
     pub interface: String,
-    /// Its address; made of the guest's name if there is none.
+    /// Its address; derived from the guest's name if there is none.
     pub mac: Option<Mac>,
     /// Its IPv4 address, and how many of its bits are the network's.
     pub address: Option<(Ipv4Addr, u8)>,
-    /// Its MTU, if it is to be set.
+    /// Its MTU. `None`: the default.
     pub mtu: Option<u16>,
     /// Whether it requests a receive queue of a device.
     pub device_queue: bool,
@@ -87,9 +87,11 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Runs a command as a guest. Returns its exit code, as a shell does: 128 and the number of the
-/// signal that ended it. Before the command starts, `connected` learns how many queues are in use:
-/// the backend may offer fewer than `config` asks for.
+/// Runs a command as a guest, and returns its exit code.
+///
+/// The code is that of a shell: 128 plus the signal's number for a command that a signal ended.
+/// `connected` is called before the command starts, with the number of queues in use: the backend
+/// may offer fewer than `config` asks for.
 ///
 /// The process must have no other thread yet, and is in another network namespace afterwards.
 ///

@@ -22,7 +22,7 @@ pub struct TapQueue<'a> {
     device_queue: Option<DeviceQueue>,
     kernel: KernelSide<'a>,
     frames: Vec<Frame>,
-    /// The Tx ring has no room for what the kernel may have.
+    /// Whether the Tx ring has no room for frames of the kernel.
     blocked: bool,
 }
 
@@ -87,10 +87,10 @@ impl<'a> TapQueue<'a> {
         Ok(received || delivered)
     }
 
-    /// Before sleeping: asks for signals, and looks once more. True when there is something now.
+    /// Asks for signals before sleeping, and checks once more. True: there is work now.
     pub fn arm(&mut self) -> Result<bool, FrontError> {
         let Queue { tx, rx, .. } = &mut self.queue;
-        // First the channels, so that a signal that comes while the rings are looked at is not
+        // The channels come first, so that a signal which comes while the rings are checked is not
         // lost.
         let delivered = match &mut self.device_queue {
             Some(device_queue) => {
@@ -141,7 +141,7 @@ fn forward(
     Ok(count > 0)
 }
 
-/// A queue of the TAP device, written to.
+/// A queue of the TAP device, for writing.
 struct KernelSide<'a> {
     tap: &'a OwnedFd,
     gather: Gather,
@@ -170,7 +170,7 @@ impl KernelSide<'_> {
 /// The offloads of a frame of `len` bytes that the kernel sends, as slots encode them. `None` when
 /// they can't.
 fn outgoing(header: &[u8; VNET_LEN], head: &[u8], len: usize) -> Option<Meta> {
-    // Most frames have none.
+    // Most frames have no offloads.
     if header[0] == 0 && header[1] == 0 {
         return Some(Meta::default());
     }

@@ -10,7 +10,7 @@ use crate::count::DropReason;
 /// The decision for a frame.
 #[derive(Clone, Debug, Default)]
 pub enum Action {
-    /// Not classified yet.
+    /// No decision yet.
     #[default]
     Unclassified,
     /// Not delivered.
@@ -19,7 +19,7 @@ pub enum Action {
     Output(Target),
     /// To several.
     Flood(Arc<[Target]>),
-    /// The frame asks for an address, and becomes the answer of the station that has it.
+    /// The frame asks for an address, and is turned into the answer of the station that has it.
     Answer(Owner),
     /// To some or none, and copies to mirrors.
     Mirrored(Arc<Mirrored>),

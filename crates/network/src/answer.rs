@@ -11,9 +11,9 @@ use crate::count::DropReason;
 use crate::pipeline::{Blocked, FramePipeline};
 
 impl FramePipeline {
-    /// Frame `i` of the burst that the queue in slot `src` sent becomes the answer to itself. The
-    /// sender is not waited for, except for its queue while that goes to another worker: whoever has
-    /// no room for an answer asks again.
+    /// Turns frame `i` of the burst of the queue in slot `src` into the answer, and delivers it to
+    /// the sender. The answer does not wait for room: a sender without room asks again. It waits
+    /// only while the sender's queue migrates to another worker.
     #[cold]
     pub(crate) fn answer(&mut self, src: usize, i: usize, owner: Owner) -> Option<Blocked> {
         let port = self.slots.get(src)?.on.port;
@@ -32,7 +32,7 @@ impl FramePipeline {
         None
     }
 
-    /// The sender said of so many addresses that it has them, and was not believed.
+    /// Counts addresses that the sender claimed to have and that were refused.
     #[cold]
     pub(crate) fn count_refused_addresses(&self, src: usize, refused: u64) {
         if let Some(slot) = self.slots.get(src) {

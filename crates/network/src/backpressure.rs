@@ -2,22 +2,21 @@
 //!
 //! A frame for a full receiver can stay in its sender's ring and be fetched again a moment later:
 //! two well-behaved guests then lose nothing, and no queue grows anywhere. But the frames behind it
-//! wait too (head-of-line blocking). So a wait takes time out of an account of the receiver's port,
-//! and which account depends on who waits ([`Waiting`]):
+//! wait too (head-of-line blocking). So a wait uses up credit of the receiver's port. Which of its
+//! two accounts is charged depends on who waits ([`Waiting`]):
 //!
 //! - **Sole.** All that the sender has sent lately, and all that lies in its ring as far as the
-//!   worker sees, goes to this port. Nobody else's frames wait, and the port earns 100 us with each
-//!   frame that it takes, and 1 us with each 64 bytes: a receiver that takes ten in a millisecond is
-//!   waited for without end, and a ring of 256 frames is empty in some 50 ms whatever the receiver
-//!   does, should frames for others lie at its end.
+//!   worker sees, goes to this port, so no other receiver's frames wait. The port earns 100 us with
+//!   each frame that it takes, and 1 us with each 64 bytes. A receiver that takes ten frames in a
+//!   millisecond is waited for without end. A ring of 256 frames is empty in some 50 ms whatever
+//!   the receiver does, should frames for others lie at its end.
 //! - **Shared.** Frames for others wait behind. The port earns a tenth of the time that a worker
 //!   needs to deliver what it takes, so a receiver that is slow, or that takes a trickle, holds up
 //!   others for a tenth of what serving it costs, and no more.
 //!
-//! A port without credit is not waited for: frames for it are dropped at once. All time from the
-//! moment when a receiver was found full until it takes a frame is charged, whatever ended the wait.
-//! Accounts belong to ports: a port gains nothing by more queues, nor by taking a queue away and
-//! adding it again.
+//! Frames for a full port without credit are dropped at once. The time from when a receiver was
+//! found full until it takes a frame is charged in full, whatever ended the wait. Accounts belong
+//! to ports: a port gains nothing by more queues, nor by taking a queue away and adding it again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -28,8 +27,8 @@ use runtime::pipeline::COST_PER_NS;
 use crate::cost::cost;
 use crate::count::{DropReason, QueueCounters};
 
-/// The most credit that an account can have: as long as a guest's vCPU may have to wait for a CPU
-/// on a host that has fewer of them.
+/// The most credit that an account can have: the time for which a guest's vCPU may have to wait for
+/// a CPU on an overcommitted host.
 const CAP: Duration = Duration::from_millis(20);
 const CAP_NS: i64 = CAP.as_nanos() as i64;
 /// Earned with each frame, and with each 64 bytes, for waits of a sole sender, in ns.
@@ -50,7 +49,7 @@ pub enum Waiting {
 }
 
 impl Waiting {
-    /// Why a frame is dropped whose receiver is not waited for.
+    /// The reason under which a frame is dropped if it may not wait.
     pub fn drop_reason(self) -> DropReason {
         match self {
             Waiting::Sole => DropReason::RxFull,
@@ -78,7 +77,7 @@ impl WaitCredit {
         self.get(Waiting::Sole) >= CAP_NS && self.get(Waiting::Shared) >= CAP_NS
     }
 
-    /// Several workers may add at a time: the cap is exceeded by what they add at most.
+    /// Several workers may add at the same time, so the cap can be exceeded by what they add.
     fn earn(&self, who: Waiting, ns: i64) {
         if self.get(who) < CAP_NS {
             self.0[who as usize].fetch_add(ns, Ordering::Relaxed);
@@ -92,14 +91,14 @@ impl WaitCredit {
     }
 }
 
-/// One receiving queue, as those see it who wait for it.
+/// The waits for one receiving queue.
 #[derive(Debug, Default)]
 pub struct Backpressure {
     credit: Arc<WaitCredit>,
     counters: Arc<QueueCounters>,
-    /// Since when it is full and waited for, by who waits.
+    /// Start of the present wait of each kind of waiter.
     since: [Option<Instant>; 2],
-    /// How long the wait that goes on had lasted by then.
+    /// How long that wait had lasted before `since`.
     waited: [Duration; 2],
 }
 
@@ -129,7 +128,8 @@ impl Backpressure {
         self.credit.earn(Waiting::Sole, sole);
     }
 
-    /// The receiver was full at `now`. Until when a frame may wait for it; `None`: drop it.
+    /// Notes that the receiver was full at `now`. Returns until when a frame may wait for it;
+    /// `None`: drop the frame.
     pub fn full(&mut self, who: Waiting, now: Instant) -> Option<Instant> {
         self.charge(who, now);
         let Some(left) = u64::try_from(self.credit.get(who)).ok().filter(|left| *left > 0) else {
@@ -140,16 +140,16 @@ impl Backpressure {
         Some(now + Duration::from_nanos(left))
     }
 
-    /// Charges the time since the wait began, or was charged last.
+    /// Charges the time since the wait began or was last charged.
     fn charge(&mut self, who: Waiting, now: Instant) {
         let Some(since) = self.since[who as usize].take() else { return };
-        // Whoever waited does not wait for longer than it may.
+        // No wait lasts longer than its credit.
         let waited = now.saturating_duration_since(since).min(CAP);
         self.credit.spend(who, waited.as_nanos() as i64);
         self.waited[who as usize] += waited;
     }
 
-    /// The wait, if there was one, has ended: the receiver took a frame, or one was dropped.
+    /// Ends the wait, if there is one: the receiver took a frame, or one was dropped.
     fn end(&mut self, who: Waiting) {
         let waited = std::mem::take(&mut self.waited[who as usize]);
         if !waited.is_zero() {
@@ -279,7 +279,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a receiver does, others wait for it for a tenth of its service and the cap.
+        /// Others wait for a receiver for at most a tenth of its service plus the cap, whatever it
+        /// does.
         #[test]
         fn waits_of_others_are_bounded(
             steps in proptest::collection::vec((any::<bool>(), 1u32..64, 0u64..30_000), 1..400),

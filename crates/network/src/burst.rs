@@ -29,49 +29,50 @@ pub use burst_frame::Frame;
 pub(crate) use delivery_order::{MAX_PARTS, Part};
 pub use frames::Frames;
 
-/// Frames that are fetched from a queue at a time at most.
+/// The most frames that are fetched from a queue at a time.
 pub const BURST: usize = 64;
 
-/// How many frames before its copy a frame's payload is asked for.
+/// How many frames ahead of its copy a frame's payload is prefetched.
 pub const AHEAD: usize = 2;
 
 /// Longest frame that is carried: a 64 KiB IP packet behind an Ethernet header and two VLAN tags.
 pub const MAX_FRAME: u32 = 65_535 + 14 + 8;
 
-/// Longest frame whose payload is asked for ahead of its copy.
+/// Longest frame whose payload is prefetched.
 const PREFETCHED: u32 = 2048;
 
 /// Scatter-list entries of a burst. A frame may have up to 1024, so a burst of fragmented frames
 /// ends early.
 const SPANS: usize = 2048;
 
-/// What may be true of some frame of a burst, and what nobody looks for in those of other bursts.
+/// Properties that some frame of the burst may have. If one is false, no frame has to be checked
+/// for it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Facts {
     /// The sender left something to be done, or said that the checksum is good.
     offloads: bool,
-    /// It is longer than its head.
+    /// A frame is longer than its head.
     bodies: bool,
 }
 
 /// Frames fetched together from one queue, or handed together from one worker to another.
 pub struct Burst {
-    /// Where the peer's bytes are; pins the memory they are in.
+    /// The places of the peer's bytes; pins the memory that holds them.
     pub gather: Gather,
-    /// Always [`BURST`] of them, in the order in which they were fetched; the first `count` mean
-    /// something.
+    /// Always [`BURST`] of them, in the order in which they were fetched; only the first `count`
+    /// are valid.
     frames: Box<[Frame; BURST]>,
     count: usize,
     order: DeliveryOrder,
-    /// So many frames, the first, have the same action.
+    /// The number of frames at the front that have the same action.
     alike: usize,
     facts: Facts,
     heads: Box<[Head; BURST]>,
     chains: Vec<Chain>,
     limit: usize,
-    /// The port that the frames came in on, where that is not their queue's own.
+    /// The port that the frames came in on, if it is not the port of their queue.
     ingress: Option<PortId>,
-    /// Heads of granted frames on their way here.
+    /// Heads of granted frames that are being fetched.
     granted: GrantedHeads,
 }
 
@@ -99,7 +100,7 @@ impl Burst {
         }
     }
 
-    /// Forgets all frames, and lets go of the memory they were in.
+    /// Forgets all frames, and unpins their memory.
     pub fn reset(&mut self) {
         (self.count, self.alike, self.facts) = (0, 0, Facts::default());
         self.order.restore();
@@ -109,19 +110,19 @@ impl Burst {
         self.ingress = None;
     }
 
-    /// The frames came in on another port than that of their queue: on the far end of the tunnel
-    /// that they came through. All frames of a burst come in on the same.
+    /// Sets the port that all frames of the burst came in on, where it is not the port of their
+    /// queue: the far end of the tunnel that they came through.
     pub fn set_ingress(&mut self, port: PortId) {
         self.ingress = Some(port);
     }
 
-    /// The port that the frames came in on, where that is not their queue's own.
+    /// The port that the frames came in on, if it is not the port of their queue.
     #[inline]
     pub(crate) fn ingress(&self) -> Option<PortId> {
         self.ingress
     }
 
-    /// The next fetch may take so many frames. Not to be called before what was fetched last is
+    /// Limits the next fetch to `limit` frames. Must not be called before the last burst is
     /// [forgotten](Self::reset).
     #[inline]
     pub fn set_limit(&mut self, limit: usize) {
@@ -154,13 +155,13 @@ impl Burst {
         self.frames.get_mut(usize::from(at))
     }
 
-    /// The first `n` frames have the same action, until one is changed.
+    /// Notes that the first `n` frames have the same action, until one is changed.
     #[inline]
     pub(crate) fn note_alike(&mut self, n: usize) {
         self.alike = n;
     }
 
-    /// Where frame `i` lies.
+    /// The index of frame `i` in the order of fetching.
     #[inline(always)]
     fn at(&self, i: usize) -> usize {
         usize::from(self.order.places()[i]) % BURST
@@ -172,7 +173,7 @@ impl Burst {
         &self.frames[self.at(i)]
     }
 
-    /// Frame `i` goes to `target`: the first frame behind it that does not.
+    /// The end of the run of frames for `target` that begins at frame `i`.
     #[inline]
     pub fn run(&self, i: usize, target: Target) -> usize {
         let same =
@@ -196,7 +197,7 @@ impl Burst {
         cost(n, bytes) + PIECE * pieces.saturating_sub(n) as u64
     }
 
-    /// Whether a sender may have left something to be done to some frame: checksums, segments.
+    /// Whether some frame may need an offload that its sender left to do: checksums, segments.
     #[inline]
     pub(crate) fn has_offloads(&self) -> bool {
         self.facts.offloads
@@ -235,7 +236,7 @@ impl Burst {
         }
     }
 
-    /// Frames and their heads, of those at these places in the order of fetching.
+    /// The frames at these places in the order of fetching, with their heads.
     #[inline(always)]
     pub(crate) fn fetched(&self, range: Range<usize>) -> impl Iterator<Item = (&Frame, &Head)> {
         self.frames[range.clone()].iter().zip(&self.heads[range])
@@ -247,7 +248,7 @@ impl Burst {
         &self.heads[self.at(i)]
     }
 
-    /// The hashes of the flows of some frames: of those that are of TCP or UDP.
+    /// The flow hashes of those of the frames that are TCP or UDP.
     pub(crate) fn flows(&self, frames: Range<usize>) -> impl Iterator<Item = u32> {
         let hash = |i: usize| {
             let headers = &self.frame(i).headers;
@@ -268,20 +269,20 @@ impl Burst {
         whole.slice(frame.skip, whole.len().saturating_sub(frame.skip))
     }
 
-    /// The bytes of frame `i`, as far as they may be looked at: a frame that was refused when it was
-    /// fetched may have no head, and no more than that.
+    /// The bytes of frame `i` that may be read. A frame that was refused when it was fetched may
+    /// have no head; then nothing of it is readable.
     pub(crate) fn readable(&self, i: usize) -> (&[u8], Body<'_>) {
         let (frame, head) = (self.frame(i), self.head(i).as_slice());
         if frame.len > MAX_FRAME {
-            // The head is still that of another frame.
+            // The head still belongs to another frame.
             return (&[], Body::empty());
         }
         let is_whole = frame.skip == 0 || frame.len as usize <= head.len();
         (head, if is_whole { Body::empty() } else { self.body_of(frame) })
     }
 
-    /// Asks for the payload of frame `i`, if there is one, ahead of its copy; returns how long the
-    /// frame is, then. Long frames are left to the hardware, which sees them coming by itself.
+    /// Prefetches the payload of frame `i`, if it has one, and then returns the frame's length.
+    /// Long frames are left to the hardware prefetcher.
     #[inline(always)]
     pub fn prefetch(&self, i: usize) -> Option<usize> {
         let frame = self.frames().get(i)?;
@@ -292,8 +293,8 @@ impl Burst {
         Some(frame.len as usize)
     }
 
-    /// Frame `i`, if all of its bytes are in its head, and nothing is left to be done to it: then
-    /// its head is all that a receiver needs of it.
+    /// The bytes of frame `i`, if all of them are in its head and no offload is left to do. A
+    /// receiver then needs nothing but the head.
     #[inline(always)]
     pub fn plain(&self, i: usize) -> Option<&[u8]> {
         let at = self.at(i);
@@ -317,7 +318,8 @@ impl Burst {
         }
     }
 
-    /// Frame `i`, which asks for an address, becomes the answer of its owner. False: there is none.
+    /// Turns frame `i`, which asks for an address, into the answer of its owner. False: no answer
+    /// can be made.
     pub(crate) fn answer(&mut self, i: usize, owner: Owner) -> bool {
         let at = self.at(i);
         let (frame, head) = (&mut self.frames[at], &mut self.heads[at]);

@@ -5,8 +5,9 @@ use crate::burst::BURST;
 /// How many frames of a queue are fetched at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BurstLimit {
-    /// A full burst, unless a receiver was found full lately: what that has no room for would be
-    /// fetched in vain, and again. Grows with each burst that found room, from one.
+    /// The usual limit: a full burst, unless a receiver was found full lately. Frames for which a
+    /// receiver has no room would be fetched in vain, so the limit then starts again from one
+    /// frame, and grows with each burst that found room.
     pub usual: usize,
     /// For the next burst only: as many as the receiver that was waited for has room for.
     pub room: Option<usize>,
@@ -27,12 +28,12 @@ impl BurstLimit {
         self.room.unwrap_or(self.usual).min(self.estimate)
     }
 
-    /// A burst was carried, all of it (`whole`) or not.
+    /// Notes that a burst was carried. `whole`: all of its frames were.
     #[inline]
     pub fn carried(&mut self, whole: bool) {
         match (self.room.take(), whole) {
             (_, false) => self.usual = 1,
-            // It says nothing of more room than that.
+            // A burst of this limit does not show that there is more room.
             (Some(_), true) => {}
             (None, true) => self.usual = (2 * self.usual).min(BURST),
         }

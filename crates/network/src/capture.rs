@@ -47,17 +47,17 @@ pub struct CaptureSpec {
     pub ports: Vec<PortId>,
     /// Most bytes of each frame.
     pub snaplen: u32,
-    /// Which frames; `None`: all.
+    /// The filter that frames must pass; `None`: all frames are captured.
     pub filter: Option<Filter>,
 }
 
 /// Why there is no capture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum CaptureError {
-    /// There are as many as there may be.
+    /// There are already [`MAX_CAPTURES`].
     #[error("{MAX_CAPTURES} captures are running already: end one of them first")]
     TooMany,
-    /// It has no ports, or too many, or one of them does not exist.
+    /// The capture has no ports, or too many, or one of them does not exist.
     #[error("a capture needs 1 to {MAX_PORTS} ports that exist")]
     Ports,
 }
@@ -86,12 +86,12 @@ pub struct CaptureCounts {
 
 /// A capture that is running, as its reader has it. Dropping it ends it.
 pub struct Capture {
-    /// Takes it from the workers.
+    /// Removes the capture from the workers.
     stop: Box<dyn FnMut() + Send>,
     rings: Vec<Consumer<u8>>,
     /// By worker, and then by interface.
     counters: Vec<Arc<[TapCounters]>>,
-    /// All its ports are gone.
+    /// Set when all its ports are gone.
     ended: Arc<AtomicBool>,
     /// Records taken out of the rings, and in which order they are read: time, place.
     taken: Vec<u8>,
@@ -120,8 +120,8 @@ impl Capture {
         (self.stop)();
     }
 
-    /// Reads a portion of what was captured, in the order of time as far as the portion goes.
-    /// Returns how many frames there were.
+    /// Reads a portion of the captured frames, sorted by time within the portion. Returns the
+    /// number of frames.
     pub fn read(&mut self, mut each: impl FnMut(Record<'_>)) -> usize {
         self.taken.clear();
         self.order.clear();
@@ -192,7 +192,8 @@ fn copy(first: &[u8], second: &[u8], at: usize, to: &mut [u8]) -> usize {
     one + two
 }
 
-/// A worker's ring, in a capture of a daemon with `workers` workers. Its memory was touched.
+/// A worker's ring, in a capture of a daemon with `workers` workers. All of its memory has been
+/// touched.
 pub(crate) fn ring(workers: usize) -> (Producer<u8>, Consumer<u8>) {
     let size = (MEMORY / workers.max(1)).max(LEAST);
     let (mut producer, mut consumer) = RingBuffer::new(size);

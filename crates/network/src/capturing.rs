@@ -3,8 +3,8 @@
 //! A queue whose port is in no capture costs one comparison for each burst that it sends, and one
 //! for each run of frames that it receives. A port's capture has what its counters count: frames
 //! that were fetched from it, with the reason of those that were dropped before their receiver was
-//! known, and frames for it, as they were delivered or dropped there. A frame that waits is captured
-//! once, when it goes on. Copies are charged to the queue that sent the frames.
+//! known, and frames for it, as they were delivered or dropped there. A frame that waits is
+//! captured once, when it goes on. Copies are charged to the queue that sent the frames.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -35,12 +35,12 @@ impl FramePipeline {
     #[inline(never)]
     fn tap_sent(&mut self, src: usize, finished: usize) {
         let Some(slot) = self.slots.get(src).filter(|slot| slot.captures != 0) else { return };
-        // Fetched in this round: so it comes before what was delivered of it.
+        // The time of fetching is that of this round, so the record precedes those of deliveries.
         let at = self.clock.now;
         for i in 0..finished {
             let frame = &self.burst.frames()[i];
             let dropped = match &frame.action {
-                // It was captured before it became something else.
+                // The request was captured before it was turned into the answer.
                 Action::Answer(_) if frame.sharing == Sharing::Answer => continue,
                 Action::Drop(reason) => Some(*reason),
                 Action::Unclassified => Some(DropReason::NoReceiver),
@@ -82,7 +82,8 @@ impl FramePipeline {
     pub(crate) fn drop_sent(&mut self, src: usize, frames: Range<usize>, reason: DropReason) {
         self.drop_at(src, reason, frames.len());
         for i in frames {
-            // Of a flood, only one copy is dropped; the frame that a mirror's was made of is not.
+            // For a flood, only one copy is dropped, and for a mirror, only the mirror's copy: the
+            // frame itself is not.
             if let Some(frame) = self.burst.frame_mut(i).filter(|frame| frame.sharing.waits()) {
                 frame.action = Action::Drop(reason);
             }
@@ -105,7 +106,7 @@ impl Slot {
         }
     }
 
-    /// Receives each frame by itself: what the counters say of it then is the frame's outcome.
+    /// Receives each frame by itself, so that the change of the counters shows the frame's outcome.
     #[cold]
     #[inline(never)]
     fn receive_one_by_one(

@@ -1,4 +1,4 @@
-//! Which action each frame takes: out of the flow cache, or else by asking the switch.
+//! Classification: the action for each frame, from the flow cache or else from the switch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,13 +11,13 @@ use crate::action::Action;
 use crate::burst::{Burst, Frame};
 use crate::flowcache::{FlowCache, FlowKey};
 
-/// What was found out about the frames of a burst.
+/// The result of classifying the frames of a burst.
 pub struct Classified {
     /// How many the flow cache knew.
     pub hits: u64,
     /// For how many the switch was asked.
     pub misses: u64,
-    /// How many, from the first on, have the same action.
+    /// How many frames at the front have the same action.
     pub alike: usize,
 }
 
@@ -31,7 +31,7 @@ pub struct Classifier {
     learns_addresses: Arc<AtomicBool>,
 }
 
-/// What came of the frames of a burst that resolve addresses.
+/// The result of resolving the address requests of a burst.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Resolved {
     /// Frames for which the switch was asked.
@@ -68,7 +68,7 @@ impl Classifier {
                 hits += 1;
                 continue;
             }
-            // The first one is like itself.
+            // The first frame always matches itself.
             alike = if i == 0 { alike } else { alike.min(i) };
             if !matches!(frame.action, Action::Unclassified) {
                 continue;
@@ -91,8 +91,8 @@ impl Classifier {
         Classified { hits, misses, alike }
     }
 
-    /// Looks at the frames of the burst that ask for the owner of an IP address, or say who that
-    /// is. Requests for the addresses of stations on other hosts are answered, or go to those hosts
+    /// Handles the frames of the burst that ask for the owner of an IP address, or announce one.
+    /// Requests for the addresses of stations on other hosts are answered, or go to those hosts
     /// alone, and addresses of stations of this host are learned.
     #[inline]
     pub fn resolve(&self, port: PortId, burst: &mut Burst, now: u32) -> Resolved {
@@ -135,7 +135,7 @@ impl Classifier {
         let directed = asked.and_then(|address| switch.direct(port, &frame.headers, address));
         drop(switch);
         if let Some((owner, verdict)) = directed {
-            // What mirrors copy is what the guests sent.
+            // Mirrors must copy what the guests sent, not an answer.
             let is_answered = verdict.mirrors.is_none() && may_answer(head, &frame.headers);
             let action = if is_answered { Action::Answer(owner) } else { Action::of(verdict) };
             burst.frames_mut()[i].action = action;

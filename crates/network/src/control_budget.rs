@@ -1,9 +1,10 @@
 //! A budget for the work that a port's control messages cause on the workers.
 //!
-//! Whatever a front-end says may take effect on all workers: a queue leaves its worker and comes
-//! back, all routes are made anew, memory is mapped and unmapped under running threads. Each port
-//! therefore has a budget, a token bucket, from which such work is paid for after it is done. A port
-//! that has overdrawn its budget is not listened to until the debt is paid off; nobody else waits.
+//! A message of a front-end may cause work on all workers: a queue leaves its worker and comes
+//! back, all routes are computed again, memory is mapped and unmapped under running threads. Each
+//! port therefore has a budget, a token bucket, which is charged for such work after it is done. A
+//! port that has overdrawn its budget is not listened to until the debt is paid off; no other port
+//! waits.
 //!
 //! The budget of a port earns one hundredth of the time, and holds half a second: the
 //! start of a guest with 16 queues uses less than a tenth of that.
@@ -53,7 +54,7 @@ impl ControlBudget {
 mod tests {
     use super::*;
 
-    /// Does work of this cost whenever it may; how often that was within `time`.
+    /// Does work of this cost whenever allowed. Returns how often that was within `time`.
     fn done(budget: &mut ControlBudget, cost: Duration, time: Duration) -> u32 {
         let start = Instant::now();
         let (mut now, mut count) = (start, 0);

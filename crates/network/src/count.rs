@@ -4,10 +4,10 @@
 //!
 //! `in + copies = out + drops`
 //!
-//! where `in` counts frames fetched, `copies` what flooding, mirrors and segmentation added to them, `out`
-//! frames delivered, and `drops` everything else, each under its reason. A drop before the receiver
-//! is known counts at the sender's queue; a drop because of a receiver counts at the receiver's
-//! queue.
+//! where `in` counts frames fetched, `copies` what flooding, mirrors and segmentation added to
+//! them, `out` frames delivered, and `drops` everything else, each under its reason. A drop before
+//! the receiver is known counts at the sender's queue; a drop because of a receiver counts at the
+//! receiver's queue.
 
 use runtime::RunCounters;
 use runtime::coalescing::{Notified, Traffic};
@@ -161,13 +161,13 @@ pub struct QueueCounters {
     pub tx: RingCounters,
     /// The ring that the guest receives on.
     pub rx: RingCounters,
-    /// Frames that a device put on the Rx ring.
+    /// Frames that a device put on the Rx ring by itself.
     pub direct: DirectCounters,
-    /// Frames that were added to those fetched: by flooding and for mirrors (counted at the sender's
-    /// queue), and by segmentation (counted at the receiver's).
+    /// Frames that were added to those fetched: by flooding and for mirrors (counted at the
+    /// sender's queue), and by segmentation (counted at the receiver's).
     pub copies: Counter,
-    /// Frames held back for a moment because a receiver was full (they are fetched again, and
-    /// counted then).
+    /// Frames held back because a receiver was full. They are fetched again, and counted in `tx`
+    /// then.
     pub blocked: Counter,
     /// The times that senders waited for the queue's buffers.
     pub waits: Histogram,
@@ -258,7 +258,7 @@ pub struct WorkerCounters {
     pub handoff_batches: Counter,
     /// Frames in those batches.
     pub handed_off: Counter,
-    /// Times that flows which had hashed badly were pointed to another queue.
+    /// Times that unevenly hashed flows were pointed to another queue.
     pub rebalanced: Counter,
     /// Times of its steps, while a profile was taken.
     pub spent: Spent,

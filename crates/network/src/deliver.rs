@@ -1,8 +1,9 @@
 //! Step 3 of a burst: frames into their receivers' rings.
 //!
 //! [`FramePipeline::output`] finds out which of a receiver's queues each frame goes to, and
-//! [`FramePipeline::enqueue`] puts those for one queue of this worker on its ring. What cannot go
-//! on now is [`Blocked`]: the frame and all behind it stay in their sender's ring.
+//! [`FramePipeline::enqueue`] puts those for one queue of this worker on its ring. If a frame
+//! cannot go on now, the result is [`Blocked`]: the frame and all frames behind it stay in their
+//! sender's ring.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,12 +33,12 @@ use crate::wait::Wait;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NextHop {
     pub egress: Egress,
-    /// The frame is too long for the port.
+    /// The frame exceeds the port's MTU.
     pub over_mtu: bool,
 }
 
 impl FramePipeline {
-    /// Sends frames for one port, those together that go to the same of its queues.
+    /// Sends frames for one port, grouping consecutive frames that go to the same queue.
     #[inline]
     pub(crate) fn output(
         &mut self,
@@ -54,9 +55,9 @@ impl FramePipeline {
             route.use_it();
             let hop = known.take().unwrap_or_else(|| self.next_hop(route, i));
             let mut end = if route.is_simple() { frames.end } else { i + 1 };
-            // Those that wait together may go to different queues afterwards.
+            // Rebalancing frames wait together, but may go to different queues afterwards.
             while end < frames.end && hop.egress != Egress::Rebalancing {
-                // Each frame is looked up once: then its flow is charged for it, too.
+                // Each frame is looked up exactly once, because the lookup also charges its flow.
                 let other = self.next_hop(route, end);
                 if other != hop {
                     known = Some(other);
@@ -175,9 +176,9 @@ impl FramePipeline {
         }
     }
 
-    /// A copy of frame `i` to each of several ports. None of them is waited for: one full receiver
-    /// must not hold up the rest. Ports without a peer get no copy and are no drop: an idle daemon
-    /// would count drops for each of them otherwise.
+    /// Sends a copy of frame `i` to each of several ports. No receiver is waited for: one full
+    /// receiver must not hold up the rest. Ports without a peer get no copy, and no drop is counted
+    /// for them: otherwise each idle port would add drops.
     #[cold]
     pub(crate) fn flood(
         &mut self,
@@ -220,7 +221,7 @@ impl FramePipeline {
         self.charge_more(copies * self.burst.frames().get(i).map_or(0, Frame::cost));
     }
 
-    /// Charges the burst's sender for what was not known when the burst was fetched.
+    /// Charges the burst's sender for cost that was not known when the burst was fetched.
     fn charge_more(&mut self, cost: u64) {
         self.service.cost += cost;
         self.service.added += cost;
@@ -315,7 +316,7 @@ impl Slot {
         false
     }
 
-    /// The receiver took the first frames of a run, so many, as they are.
+    /// Counts the first `frames` frames of a run, which the receiver took as they are.
     #[inline]
     fn count_run(&mut self, run: &Run<'_>, frames: usize) {
         if frames > 0 {

@@ -1,11 +1,11 @@
-//! Queues whose Rx ring a device fills by itself: its frames pass the pipeline by, and are only
-//! counted and published.
+//! Queues whose Rx ring a device fills by itself. The device's frames bypass the pipeline, which
+//! only counts and publishes them.
 
 use crate::pipeline::FramePipeline;
 
 impl FramePipeline {
-    /// Nothing was fetched from the queue in slot `at`: perhaps because a device has put frames on
-    /// its Rx ring. True when it has.
+    /// Counts and publishes frames that a device has put on the Rx ring of the queue in slot `at`.
+    /// Called when nothing was fetched from the queue. True when there were such frames.
     pub(crate) fn poll_device(&mut self, at: usize) -> bool {
         let Some(slot) = self.slots.get_mut(at) else { return false };
         let Some(device) = slot.on.pair.device_queue() else { return false };

@@ -13,6 +13,6 @@ pub enum Egress {
     Unreachable,
     /// To a queue that is on its way from one worker to another: the frame waits.
     Moving,
-    /// To a queue that its flow did not go to before: the frame waits until the flow is at rest.
+    /// To a queue other than its flow's previous one: the frame waits until the flow is at rest.
     Rebalancing,
 }

@@ -111,8 +111,8 @@ impl FramePipeline {
         }
     }
 
-    /// Delivers what other workers' queues have for queues of this one: in each round, about as
-    /// much as a port of this worker may send.
+    /// Delivers batches from another worker. In each round, about as much is delivered as a port of
+    /// this worker may send.
     #[inline]
     fn deliver_batches(&mut self, worker: usize) -> bool {
         let (mut moved, mut spent) = (false, 0);
@@ -135,8 +135,8 @@ impl FramePipeline {
         moved
     }
 
-    /// Delivers a batch's frames, and publishes them. False when their receiver is full, and may
-    /// have a little more time.
+    /// Delivers a batch's frames, and publishes them. False when their receiver is full and the
+    /// frames may still wait.
     pub(crate) fn deliver_batch(&mut self, who: Waiting, batch: &mut HandoffBatch) -> bool {
         self.measure_batch(batch);
         let whole = self.enqueue_batch(who, batch);

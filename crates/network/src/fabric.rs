@@ -48,7 +48,7 @@ pub struct Fabric {
     state: Mutex<State>,
     counters: Vec<Arc<WorkerCounters>>,
     moves: AtomicU64,
-    /// When seconds began to be counted.
+    /// The start of the count of seconds.
     start: Instant,
 }
 
@@ -63,8 +63,7 @@ impl Fabric {
         })
     }
 
-    /// Starts the workers by `start`, which may give them other pipelines beside those of the
-    /// fabric.
+    /// Starts the workers through `start`, which may pair the fabric's pipelines with others.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -75,7 +74,8 @@ impl Fabric {
             Vec<FramePipeline>,
         ) -> io::Result<Arc<dyn PipelineWorkers<FramePipeline>>>,
     ) -> io::Result<Self> {
-        // Workers may be filtered, and start no threads then.
+        // The watchdog starts before the workers: a worker under a system-call filter can start no
+        // threads.
         ring::interrupt::start_watchdog()?;
         let usage = config.usage.unwrap_or(ThreadUsage::now);
         let start = |doorbells, pipelines| Ok((start(doorbells, pipelines)?, ()));
@@ -83,8 +83,8 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// A fabric whose workers have no threads: they work when their owner drives them, and whoever
-    /// calls [`attach`](Self::attach) and the like waits until they are
+    /// A fabric whose workers have no threads, and work when their owner drives them. Calls of
+    /// [`attach`](Self::attach) and similar methods wait until the workers are driven
     /// ([`ManualWorker::run_while`]).
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Fabric {
         })
     }
 
-    /// Whether all workers come to answer within this time. Workers that sleep are woken for it.
+    /// Whether all workers answer within this time. Workers that sleep are woken for it.
     pub fn workers_answer(&self, limit: Duration) -> bool {
         self.workers.workers_answer(limit)
     }
@@ -220,9 +220,9 @@ impl Fabric {
         Some(queue)
     }
 
-    /// Takes a queue pair back from its worker, when nothing of it is under way any more:
-    /// microseconds, or as long as receivers on other workers that are full may be waited for.
-    /// `None`: it is not attached.
+    /// Takes a queue pair back from its worker, once nothing of it is in flight. The call takes
+    /// microseconds, or as long as full receivers on other workers may be waited for. `None`: the
+    /// pair is not attached.
     pub fn detach(&self, queue: QueueId) -> Option<Box<dyn QueuePair>> {
         let mut state = self.lock();
         let port = state.ports.values_mut().find(|port| port.queues.contains_key(&queue))?;
@@ -234,8 +234,8 @@ impl Fabric {
         attachment.wait().map(|attachment| attachment.pair)
     }
 
-    /// From now on `selector` says which of the port's queues a frame goes to. `None`: the workers
-    /// choose. When it returns, all workers know it; frames that are under way arrive before
+    /// Sets the selector that chooses a queue of the port for each frame. `None`: the workers
+    /// choose. When the call returns, all workers use the selector. Frames in flight arrive before
     /// those that take a new route.
     pub fn set_selector(&self, port: PortId, selector: Option<Arc<dyn QueueSelector>>) {
         let mut state = self.lock();
@@ -246,8 +246,8 @@ impl Fabric {
         self.workers.await_version(version);
     }
 
-    /// From now on the port may send and receive what `restrictions` say. When it returns, all
-    /// workers follow them.
+    /// Sets what the port may send and receive. When the call returns, all workers follow
+    /// `restrictions`.
     pub fn set_restrictions(&self, port: PortId, restrictions: Restrictions) {
         let state = self.lock();
         let Some(entry) = state.ports.get(&port.0) else { return };
@@ -291,8 +291,7 @@ impl Fabric {
         self.switch().set_tunnel(port, tunnel);
     }
 
-    /// From now on, these ports are mirrored, and mirrors. Frames that are under way go where they
-    /// went.
+    /// Sets which ports are mirrored, and which are mirrors. Frames in flight are not affected.
     pub fn set_mirrors(&self, mirrors: Mirrors) {
         self.switch().set_mirrors(mirrors);
     }
@@ -302,8 +301,8 @@ impl Fabric {
         self.lock().ports.get(&port.0).map(|port| port.counters.clone()).unwrap_or_default()
     }
 
-    /// The counters of a port's first `count` queues, which need not be attached yet: another process
-    /// may have counted before.
+    /// The counters of a port's first `count` queues, which need not be attached yet: another
+    /// process may have counted before.
     pub fn counters_of(&self, port: PortId, count: usize) -> Vec<Arc<QueueCounters>> {
         let mut state = self.lock();
         let Some(port) = state.ports.get_mut(&port.0) else { return Vec::new() };
@@ -318,8 +317,8 @@ impl Fabric {
         queues.map(|queue| (queue.index, queue.worker)).collect()
     }
 
-    /// A port with as many queues as workers has one on each; one with fewer starts where the
-    /// fewest queues are.
+    /// The worker for a queue of a port. A port with as many queues as there are workers gets one
+    /// on each. A port with fewer queues starts at the worker that has the fewest.
     fn place(&self, state: &State, port: PortId, index: u16) -> usize {
         let count = self.counters.len();
         let first = if index == 0 { None } else { self.first_worker(state, port) };
@@ -333,7 +332,7 @@ impl Fabric {
         (start + usize::from(index)) % count
     }
 
-    /// The worker that the port's queue 0 has, judging by any queue of it.
+    /// The worker of the port's queue 0, derived from any attached queue of the port.
     fn first_worker(&self, state: &State, port: PortId) -> Option<usize> {
         let queue = state.ports.get(&port.0)?.queues.values().next()?;
         let count = self.counters.len();
@@ -341,20 +340,20 @@ impl Fabric {
     }
 
     fn publish(&self, state: &State) -> u64 {
-        // A sleeping worker sees it when it wakes; nothing is sent before that.
+        // A sleeping worker sees the topology when it wakes, and sends nothing before that.
         self.workers.publish(state.topology())
     }
 
-    /// Has the workers take time stamps from now on, or, with zero, stop that. When it returns, all
-    /// time up to now is in their counters, if they took stamps before. Each `number` is to be
-    /// another than the one before.
+    /// Makes the workers take time stamps from now on, or stop if `number` is zero. When the call
+    /// returns, all time up to now is in their counters, if stamps were taken before. Each `number`
+    /// must differ from the one before.
     pub fn sample(&self, number: u64) {
-        // One request after the other.
+        // Only one request is under way at a time.
         let _one = self.lock();
         for worker in 0..self.worker_count() {
             let (done, followed) = mpsc::channel();
             self.workers.request(worker, Request::Profile(ProfileRequest { number, done }));
-            // Closed, and never written to.
+            // The channel is closed when the worker follows the request, and never written to.
             let _ = followed.recv();
         }
     }

@@ -1,16 +1,18 @@
 //! Senders that wait for the time that page faults in their memory took.
 //!
-//! A page fault may make a worker wait in the kernel: for a page, or for whoever changes the file at
-//! the time. Nobody else is served meanwhile, and a share of later rounds does not give that time
-//! back to frames that were due. A front-end that punches holes into the memory that its guest sends
-//! from makes each frame wait like that. So what the faults of a burst took is followed by a wait of
-//! its port: [`EXPECTED`] times as long for memory that is used for the first time, [`EXCESS`]
-//! times for more than that ([`ring::Memory::excess_faults`]), and [`SLOW`] times for what of that
-//! took longer than faults need. Bursts of the queue then begin with one frame, so that not much can
-//! wait in a burst.
+//! A page fault may make a worker wait in the kernel: for a page, or for a process that changes the
+//! file at the time. No other port is served meanwhile, and a smaller share of later rounds does
+//! not give that time back to frames that were due. A hostile front-end can cause such a wait for
+//! each frame, by punching holes into the memory that its guest sends from.
 //!
-//! A kernel that balances memory between nodes makes faults without end, and short ones: a guest
-//! that does nothing wrong may have tens of thousands in a second.
+//! So the port waits after the faults of a burst, for a multiple of the time that the faults took:
+//! [`EXPECTED`] times for memory that is used for the first time, [`EXCESS`] times for further
+//! faults ([`ring::Memory::excess_faults`]), and [`SLOW`] times for the part of those that took
+//! longer than faults need. Bursts of the queue then begin with one frame, so that few frames can
+//! fault in one burst.
+//!
+//! A kernel that balances memory between NUMA nodes causes a steady stream of short faults: an
+//! honest guest may have tens of thousands in a second.
 //!
 //! A wait is the port's: a queue that goes and comes waits on, and more queues gain nothing.
 
@@ -20,8 +22,8 @@ use std::time::{Duration, Instant};
 use runtime::fault_meter::{Faults, SLOW_FAULT};
 use runtime::pipeline::COST_PER_NS;
 
-/// Faults of memory that is used for the first time may take a quarter of the time: a guest that
-/// starts loses little by that, and nobody can say how much memory a sparse file will ever have.
+/// Faults of memory that is used for the first time may take a quarter of the time. A guest that
+/// starts loses little by that, and how much memory a sparse file will ever have cannot be known.
 const EXPECTED: u64 = 3;
 
 /// Other faults may take an eleventh of the time.
@@ -30,7 +32,8 @@ const EXCESS: u64 = 10;
 /// Other faults that had to wait may take a hundredth of the time.
 const SLOW: u64 = 100;
 
-/// The longest wait: the host, too, may let a fault take long, and the guest is not cut off for it.
+/// The longest wait. A fault may also be slow because of the host, so the guest must not be cut off
+/// for it.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// Until when no queue of a port is fetched from.
@@ -54,7 +57,7 @@ impl FaultWait {
         self.until.load(Ordering::Relaxed) > 0
     }
 
-    /// Faults call for so much [cost](wait_cost) to be waited for.
+    /// Extends the wait by the time of this [cost](wait_cost).
     pub fn charge(&self, cost: u64, now: Instant) {
         let wait = cost / COST_PER_NS;
         let now = self.since_start(now);
@@ -81,8 +84,8 @@ impl FaultWait {
     }
 }
 
-/// What has to be waited for after `faults`, of whose cost memory that is used for the first time
-/// does not explain `excess`.
+/// The cost for which the port must wait after `faults`. `excess` is the part of their cost that
+/// first use of memory does not explain.
 pub fn wait_cost(faults: Faults, excess: u64) -> u64 {
     let slow = faults.cost.saturating_sub(faults.count.saturating_mul(SLOW_FAULT)).min(excess);
     let parts =

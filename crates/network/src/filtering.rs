@@ -1,8 +1,8 @@
 //! Where frames meet the filters of ports with security groups ([`port_filter`]).
 //!
-//! A sender's filter is asked before the switch is, so a frame that does not pass teaches nobody an
-//! address. A receiver's filter is asked by the worker that puts frames on the receiver's ring, and
-//! what does not pass is counted there.
+//! A sender's filter is asked before the switch, so no address is learned from a frame that does
+//! not pass. A receiver's filter is asked by the worker that puts frames on the receiver's ring,
+//! and frames that do not pass are counted there.
 //!
 //! [`port_filter`]: crate::port_filter
 
@@ -53,7 +53,7 @@ impl Slot {
             let end = refused.map_or(run.end, |(at, _)| at);
             full = self.receive(Run { i, end, ..run }, grant_copies);
             if let (Some((_, reason)), None) = (refused, full) {
-                // If one has to wait, those behind it are offered again.
+                // If a frame has to wait, the frames behind it are offered again.
                 self.on.counters.lose(reason.into(), 1);
             }
             i = end + 1;

@@ -1,12 +1,12 @@
-//! A worker's own memory of what the switch decided.
+//! The flow cache: a worker's own copy of the switch's recent decisions.
 //!
-//! An entry is keyed by everything that a decision depends on today: the port and the Ethernet
-//! header. It carries the stamp under which the switch decided; a change that could alter the
-//! decision bumps a generation that the stamp names, and the entry is stale at that instant, on
-//! every worker, without a message. The table is of fixed size and set-associative: a flood of new
-//! addresses can evict entries, never grow it, and the set that an address falls into depends on a
-//! secret of this process. An entry that was used again since it was made is only evicted when all
-//! of its set were; so flows of one packet each evict each other.
+//! An entry is keyed by everything that a decision depends on: the port and the Ethernet header. An
+//! entry carries the stamp under which the switch decided. A change that could alter the decision
+//! bumps a generation in that stamp, so the entry becomes stale at that instant, on every worker,
+//! without a message. The table is of fixed size and set-associative: a flood of new addresses can
+//! evict entries but never grow the table, and the set that an address falls into depends on a
+//! secret of this process. An entry that was found again is evicted only if all entries of its set
+//! were, so flows of one packet evict each other.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -59,7 +59,7 @@ struct Entry {
     found: bool,
 }
 
-/// Seconds after an entry was last found during which others are evicted first.
+/// Seconds after an entry was last found for which other entries are evicted first.
 const FRESH: u32 = 2;
 
 /// Fixed-size, set-associative, exact-match.
@@ -74,7 +74,7 @@ pub struct FlowCache {
 pub struct Hit<'a> {
     /// The decision.
     pub action: &'a Action,
-    /// True once a second: the switch is to hear that the learned source address is alive.
+    /// True once a second: the switch must be told that the learned source address is alive.
     pub touch: bool,
 }
 
@@ -89,7 +89,7 @@ impl FlowCache {
         }
     }
 
-    /// The decision for `key`, if one is kept and still holds.
+    /// The decision for `key`, if there is an entry that is still valid.
     #[inline]
     pub fn get(&mut self, key: FlowKey, now: u32) -> Option<Hit<'_>> {
         let set = key.hash(self.secret) as usize % SETS;
@@ -103,14 +103,14 @@ impl FlowCache {
         Some(Hit { action: &entry.action, touch })
     }
 
-    /// Keeps a decision, in place of a stale one, or of one that was never of use, or of the one in
-    /// the set that was used least recently.
+    /// Inserts a decision. The entry that it replaces is a stale one, or else one that was never
+    /// found, or else the least recently used one of the set.
     pub fn insert(&mut self, key: FlowKey, stamp: Stamp, action: Action, now: u32) {
         let set = key.hash(self.secret) as usize % SETS;
         let own = self.keys[set].iter().position(|k| *k == Some(key));
         let way = own.unwrap_or_else(|| self.victim(set, now));
         self.keys[set][way] = Some(key);
-        // Asked for again because it was stale, or once a second: still of use.
+        // An entry that is asked for again, because it was stale or once a second, was found.
         let found = own.is_some();
         self.entries[set][way] = Some(Entry { stamp, action, touched: now, found });
     }
@@ -164,8 +164,8 @@ mod tests {
             keep(&mut cache, number, stamp);
             cache.get(key(number), 5);
         }
-        // With up to WAYS lasting flows in a set, those stay; sets with more than that lose some to
-        // the others of their kind.
+        // Up to WAYS lasting flows of a set stay. In sets with more, lasting flows evict each
+        // other.
         let there = |cache: &mut FlowCache| {
             lasting.iter().filter(|&&n| cache.get(key(n), 6).is_some()).count()
         };

@@ -1,8 +1,7 @@
 //! The flows that a queue carries, distinguished by their hashes while a profile is taken.
 //!
-//! One thread writes, the queue's worker; all may read. What a hostile sender can do with a flood
-//! of flows is fill the few places there are: a frame then costs a look at each of them, as long as
-//! somebody profiles.
+//! Only the queue's worker writes; all threads may read. A hostile sender can fill the few places
+//! with a flood of flows: each frame then costs a look at every place, while a profile is taken.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -12,9 +11,9 @@ pub const MOST: usize = 64;
 /// Flows of a queue in one direction.
 #[derive(Debug)]
 pub struct Flows {
-    /// The request for a profile with which counting began.
+    /// The number of the profile request with which counting began.
     since: AtomicU64,
-    /// Their hashes, each at the first place from its own on that was free; zero is no flow.
+    /// The flows' hashes, by open addressing with linear probing; zero is an empty place.
     seen: [AtomicU32; MOST],
 }
 
@@ -25,7 +24,7 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// How many there were since request `since` for a profile, [`MOST`] at most.
+    /// The number of flows since profile request `since`, at most [`MOST`].
     pub fn count(&self, since: u64) -> usize {
         if self.since.load(Relaxed) < since {
             return 0;
@@ -33,7 +32,7 @@ impl Flows {
         self.seen.iter().filter(|seen| seen.load(Relaxed) != 0).count()
     }
 
-    /// The queue carries frames of flows with these hashes; profiling began with request `since`.
+    /// Notes flows with these hashes; profiling began with request `since`.
     pub(crate) fn note(&self, since: u64, hashes: impl Iterator<Item = u32>) {
         if self.since.load(Relaxed) != since {
             self.seen.iter().for_each(|seen| seen.store(0, Relaxed));

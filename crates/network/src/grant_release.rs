@@ -1,7 +1,7 @@
 //! Passed frames that are released: fetched by their receiver, or revoked.
 //!
-//! Whatever waited for them goes on: a burst of this worker, or a batch of another one. How long a
-//! receiver may take is in [`passed_grants`](crate::passed_grants).
+//! A burst of this worker or a batch of another one that waited for a passed frame then continues.
+//! [`passed_grants`](crate::passed_grants) says how long a receiver may take.
 
 use std::time::Instant;
 
@@ -14,9 +14,9 @@ use crate::port::GrantPassing;
 use crate::slot::{Leaving, Slot};
 
 impl Slot {
-    /// How many of the passed frames, oldest first, are released; and whether the receiver has
-    /// fetched them. One that has failed, is being detached, or has used up its credit loses them
-    /// all.
+    /// How many of the passed frames, oldest first, are released, and whether the receiver has
+    /// fetched them. A receiver that has failed, is being detached, or has used up its credit loses
+    /// all of them.
     fn released(&mut self, now: Instant) -> (usize, bool) {
         if !self.is_healthy() || matches!(self.leaving, Some(Leaving::Detach)) {
             self.receiving.passed.revoke();
@@ -38,8 +38,8 @@ impl Slot {
 }
 
 impl FramePipeline {
-    /// Takes note of passed frames that were released: whatever waited for them goes on. True when
-    /// there were any.
+    /// Takes note of released frames, and completes the bursts and batches that waited for them.
+    /// True when there were any.
     pub(crate) fn poll_outstanding(&mut self) -> bool {
         let (mut moved, mut next) = (false, 0);
         while let Some(&at) = self.receivers.outstanding.get(next) {
@@ -52,8 +52,8 @@ impl FramePipeline {
         moved
     }
 
-    /// Receivers that have passed frames outstanding: what they fetch frees their senders; if they
-    /// fetch nothing, their credit ends.
+    /// Adds waits for receivers that have passed frames outstanding. A wait ends when the receiver
+    /// fetches frames, or when its credit is used up.
     pub(crate) fn outstanding(&self, now: Instant, waits: &mut Waits) {
         for &at in &self.receivers.outstanding {
             let due = self.slots.get(at).and_then(|slot| slot.receiving.passed.due(now));

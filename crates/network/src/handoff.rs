@@ -24,7 +24,7 @@ pub use batch::HandoffBatch;
 use batch::MAX_BATCHES;
 pub use channel::{WorkerChannel, channels};
 
-/// How soon a worker looks again for room for a batch that is blocked.
+/// Interval at which a worker looks for room for a blocked batch.
 const ROOM_INTERVAL: Duration = Duration::from_micros(50);
 
 /// One worker's side of all hand-offs.
@@ -32,8 +32,8 @@ pub struct Handoff {
     channels: Vec<Option<WorkerChannel>>,
     doorbells: Arc<[Doorbell]>,
     own: OwnBatches,
-    /// A batch of each other worker whose receiver is full. The ones behind it wait, to keep their
-    /// order.
+    /// For each other worker, the batch whose receiver is full. The batches behind it wait, to keep
+    /// their order.
     blocked: Vec<Option<Box<HandoffBatch>>>,
     /// Batches of others that are delivered, but for passed frames that are outstanding; with the
     /// workers that they came from.
@@ -41,7 +41,7 @@ pub struct Handoff {
     outstanding: Vec<(usize, Box<HandoffBatch>)>,
     /// Own batches for full receivers of this worker.
     held: VecDeque<Box<HandoffBatch>>,
-    /// Those of them that are done.
+    /// Held batches that are done.
     #[allow(clippy::vec_box)]
     unheld: Vec<Box<HandoffBatch>>,
     /// How many batches have come in, and from each worker.
@@ -97,7 +97,7 @@ impl Handoff {
     }
 
     /// The batch of the present burst for the queue at `location`, with room for one more frame;
-    /// `None` when the port `port` of the sender has its share of batches under way.
+    /// `None` when the sender's port `port` already has its share of batches in flight.
     pub fn batch_for(
         &mut self,
         location: QueueLocation,
@@ -168,7 +168,7 @@ impl Handoff {
     }
 
     /// Who waits while a batch from `worker` waits for its receiver: only batches of the same
-    /// queues, or others behind it, too.
+    /// queues, or also others behind it.
     pub fn waiting(&mut self, worker: usize, batch: &HandoffBatch) -> Waiting {
         let Some(channel) = self.channels[worker].as_mut() else { return Waiting::Shared };
         let Ok(behind) = channel.inbox.read_chunk(channel.inbox.slots()) else {
@@ -190,12 +190,12 @@ impl Handoff {
         self.held.len()
     }
 
-    /// The batch that has not been looked at for longest of those that are held.
+    /// Takes the held batch that was tried least recently.
     pub fn take_held(&mut self) -> Option<Box<HandoffBatch>> {
         self.held.pop_front()
     }
 
-    /// Goes on holding a batch.
+    /// Puts a batch back among the held ones.
     pub fn hold(&mut self, batch: Box<HandoffBatch>) {
         self.held.push_back(batch);
     }
@@ -216,7 +216,7 @@ impl Handoff {
         }
     }
 
-    /// How many batches will have come in, from each worker, with those that are on their way now.
+    /// The number of batches from each worker, including those that are on their way now.
     pub fn expected(&self) -> Vec<u64> {
         let waiting = |channel: &Option<WorkerChannel>| {
             channel.as_ref().map_or(0, |channel| channel.inbox.slots() as u64)
@@ -329,16 +329,16 @@ impl OwnBatches {
         self.open.last_mut().map(|(_, batch)| &mut **batch)
     }
 
-    /// Whether `port` may have one more batch under way: no more than are left for others then, so
-    /// that none can take all of them.
+    /// Whether `port` may have one more batch in flight. A port may not have more than are then
+    /// left for others, so that no port can take all of them.
     fn has_share(&self, port: PortId) -> bool {
         self.has_share_for(port, 1)
     }
 
-    /// Whether `port` may have so many more under way.
+    /// Whether `port` may have `more` more batches in flight.
     fn has_share_for(&self, port: PortId, more: usize) -> bool {
         let own = self.out.iter().filter(|batch| batch.sender == port).count();
-        // One by one: the last has to find room, too.
+        // Batches are taken one by one, so the check is that of the last one.
         let last = more.saturating_sub(1);
         own + last < MAX_BATCHES.saturating_sub(self.out.len() + last)
     }

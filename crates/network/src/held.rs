@@ -1,12 +1,12 @@
 //! Frames that are held for a full receiver of the same worker.
 //!
 //! What a full receiver leaves of a burst usually stays in its sender's ring
-//! ([`room_wait`](crate::room_wait)). Frames of a [reordered](crate::mixed_burst) burst cannot: frames
-//! behind them in the ring have been delivered. They are held in a batch, as if another worker had
-//! handed them off. Nothing more is fetched from their sender meanwhile, so that no frame overtakes
-//! them, and they wait at the receiver's expense as any others do
-//! ([`backpressure`](crate::backpressure)). A hostile receiver cannot have them held for longer than
-//! its credit lasts: then they are dropped.
+//! ([`room_wait`](crate::room_wait)). Frames of a [reordered](crate::mixed_burst) burst cannot:
+//! frames behind them in the ring have been delivered. They are held in a batch, as if another
+//! worker had handed them off. Nothing more is fetched from their sender meanwhile, so no frame
+//! overtakes them. Held frames wait at the receiver's expense, as others do
+//! ([`backpressure`](crate::backpressure)). A hostile receiver cannot have them held for longer
+//! than its credit lasts, after which they are dropped.
 
 use std::ops::Range;
 
@@ -20,8 +20,8 @@ use crate::pipeline::FramePipeline;
 use crate::topology::QueueLocation;
 
 impl FramePipeline {
-    /// Holds frames of the burst of the queue in slot `src`, for which a queue of this worker has no
-    /// room.
+    /// Holds frames of the burst of the queue in slot `src`, for which a queue of this worker has
+    /// no room.
     #[cold]
     pub(crate) fn hold(
         &mut self,
@@ -54,7 +54,7 @@ impl FramePipeline {
         }
     }
 
-    /// Delivers what can be delivered by now of the frames that are held.
+    /// Delivers those of the held frames that can be delivered by now.
     #[inline]
     pub(crate) fn deliver_held(&mut self) -> bool {
         let mut moved = false;
@@ -79,7 +79,7 @@ impl FramePipeline {
         moved
     }
 
-    /// Who waits while a batch is held: frames of its sender, which may be for others, too.
+    /// Who waits while a batch is held: its sender's frames, which may also be for other ports.
     fn who_waits(&self, batch: &HandoffBatch) -> Waiting {
         let sender = self.slots.find(batch.sender).and_then(|at| self.slots.get(at));
         match sender.is_some_and(|slot| slot.sending.destinations.is_sole(self.clock.now)) {

@@ -1,26 +1,31 @@
-//! Which of a port's queues takes which flows, as one worker sees it: hash, bucket, queue.
+//! Receive steering: one worker's table of which queue of a port takes which flows.
 //!
 //! A flow's hash names one of [`BUCKETS`] buckets, and a table says which queue a bucket goes to.
-//! What each bucket costs is counted, so that a worker sees when streams have hashed badly, and
-//! then points a bucket to another queue.
+//! The cost of each bucket is counted, so that a worker notices when streams have hashed unevenly,
+//! and then points a bucket to another queue.
 //!
 //! A bucket must not reorder a flow when it moves: its last frames may still lie in the old queue's
-//! ring when the next ones come to the new one. So a bucket changes queues only at rest: when
-//! nothing was sent to it for a whole interval, or when its senders have been made to wait with its
-//! next frame until nothing that was sent before is under way to the old queue, and the guest has
-//! taken all that lay in its ring: for [`MIN_QUIET`] at least, and, where a guest does not show
-//! what it has taken, for [`MAX_QUIET`]. At most one bucket of a port is made to wait at a time. If
-//! that does not end soon, or a flood comes, which waits for nothing, it stays with its queue, and
-//! is left alone for a while.
+//! ring when the next ones come to the new one. So a bucket changes queues only at rest:
 //!
-//! Queues come up one after the other, and traffic may begin when the first one has. All buckets
-//! are busy there then, and would leave one by one. So where nearly all of the load is on one of
-//! several queues, all of that queue's buckets are made to wait together, and are dealt anew. A
-//! guest could have its senders wait again and again by queues that come and go, so that happens at
-//! most once in [`DEAL_INTERVAL`](crate::route::DEAL_INTERVAL).
+//! - either nothing was sent to the bucket for a whole interval,
+//! - or its senders have been made to wait with its next frame until no earlier frame is in flight
+//!   to the old queue, and the guest has taken all frames from that queue's ring. This wait lasts
+//!   for at least [`MIN_QUIET`], and for [`MAX_QUIET`] where a guest does not show what it has
+//!   taken.
 //!
-//! A worker does best with queues of its own. Others are used where it has none; and by buckets
-//! that are busy when their queue leaves for another worker, until they have come to rest.
+//! At most one bucket of a port is made to wait at a time. If the wait does not end soon, or a
+//! flood comes, which waits for nothing, the bucket stays with its queue and is left alone for a
+//! while.
+//!
+//! Queues come up one after the other, and traffic may begin with the first one. All buckets are
+//! then busy on that queue, and would leave it one by one. So where nearly all of the load is on
+//! one of several queues, all of that queue's buckets are made to wait together, and are dealt
+//! anew. A guest could have its senders wait again and again by queues that come and go, so that
+//! happens at most once in [`DEAL_INTERVAL`](crate::route::DEAL_INTERVAL).
+//!
+//! A worker prefers queues of its own. Other workers' queues are used if it has none, and by
+//! buckets that are busy when their queue leaves for another worker, until these buckets are at
+//! rest.
 
 mod bucket;
 
@@ -36,12 +41,12 @@ use bucket::Bucket;
 /// Buckets of a port.
 const BUCKETS: usize = 256;
 
-/// How long a flow's frames wait at least before it changes queues: a guest may still be passing on
-/// what it has taken.
+/// The least time for which a flow's frames wait before the flow changes queues: a guest may still
+/// be processing frames that it has taken.
 pub const MIN_QUIET: Duration = Duration::from_millis(1);
 
-/// How long they wait when it can't be seen whether those before them have been taken: longer than
-/// a guest that gets the processor now and then leaves frames in its ring.
+/// The time for which frames wait if it is unknown whether earlier ones have been taken. The time
+/// is longer than a guest that is scheduled now and then leaves frames in its ring.
 pub const MAX_QUIET: Duration = Duration::from_millis(10);
 
 /// How often a bucket that is made to wait is polled.
@@ -57,7 +62,7 @@ const WORTH: u64 = 1000 * CHARGE;
 /// each time.
 const STAY: u32 = 8;
 
-/// Busy buckets for each queue from which on they are dealt anew together.
+/// The least number of busy buckets per queue at which all are dealt anew together.
 const DEALT: usize = 4;
 
 /// A queue that buckets may go to.
@@ -69,15 +74,15 @@ pub struct RxQueue {
     pub egress: Egress,
 }
 
-/// How far a bucket is that changes queues.
+/// The progress of a bucket that changes queues.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// No frame of it has come yet.
     Chosen,
-    /// Its senders wait since then, and for all that was sent to other workers up to this.
+    /// Its senders have waited since this time. All batches sent up to this number must arrive.
     Draining(Instant, u64),
-    /// All of that has arrived: since when the bucket is quiet, and where the old queue's ring
-    /// stood then.
+    /// All batches have arrived. The bucket is quiet since this time, at which the old queue's ring
+    /// stood at this position.
     Quiet(Instant, u32),
 }
 
@@ -99,7 +104,7 @@ struct Rebalance {
     stage: Stage,
 }
 
-/// How far something has come.
+/// The progress of a hand-off or of a ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<P, F> {
     /// The position up to which frames were added.
@@ -112,19 +117,19 @@ pub struct Progress<P, F> {
 #[derive(Clone, Debug)]
 pub struct IndirectionTable {
     queues: Vec<RxQueue>,
-    /// So many of them, the first, are as good as can be.
+    /// The number of queues at the front that are preferred.
     best: usize,
     table: Box<[u8; BUCKETS]>,
     buckets: Box<[Bucket; BUCKETS]>,
     rebalance: Option<Rebalance>,
     interval: u32,
-    /// Buckets that turn out to be idle are to be distributed evenly.
+    /// Idle buckets still have to be distributed evenly.
     uneven: bool,
 }
 
 impl IndirectionTable {
-    /// Over these queues, of which the first `best` are to be used. What is known of the time
-    /// before, `old`, stays: busy buckets keep their queues, if those are still there.
+    /// A table over these queues, of which the first `best` are preferred. The state of `old` is
+    /// kept: busy buckets keep their queues, if those still exist.
     pub fn new(queues: Vec<RxQueue>, best: usize, old: Option<IndirectionTable>) -> Self {
         let best = best.clamp(1, queues.len().max(1));
         let mut table = Box::new([0; BUCKETS]);
@@ -141,7 +146,7 @@ impl IndirectionTable {
         IndirectionTable { queues, best, table, buckets, rebalance: None, interval, uneven }
     }
 
-    /// All flows go to one queue, and any of them may be busy.
+    /// A table whose flows all go to one queue, and any of which may be busy.
     pub fn all_to(queue: RxQueue) -> Self {
         let table = IndirectionTable::new(vec![queue], 1, None);
         let busy = Bucket { before: 1, ..Bucket::default() };
@@ -185,8 +190,9 @@ impl IndirectionTable {
         queue.map_or(&Egress::Rebalancing, |queue| &queue.egress)
     }
 
-    /// A bucket that changes queues has a frame, at `now`. True: the frame need not wait any more, and
-    /// goes where [`egress`](Self::egress) says. `handoff` is of frames under way to the old queue, `ring` of its ring.
+    /// Handles a frame, at `now`, of a bucket that changes queues. True: the frame need not wait
+    /// any more, and goes where [`egress`](Self::egress) says. `handoff` is the progress of frames
+    /// in flight to the old queue, and `ring` that of the old queue's ring.
     pub fn poll_rebalance(
         &mut self,
         now: Instant,
@@ -221,15 +227,15 @@ impl IndirectionTable {
         self.rebalance.map_or(Egress::Unreachable, |rebalance| self.egress_of(rebalance.from))
     }
 
-    /// A bucket that was to change queues has a frame that cannot wait, and so it stays.
+    /// Cancels the change of queues, because a frame of the bucket cannot wait. The bucket stays.
     pub fn cancel(&mut self) {
         if let Some(rebalance) = self.rebalance {
             self.finish(rebalance.from);
         }
     }
 
-    /// From now on, and for a while, the bucket that was to change queues goes to this one. If it
-    /// was several, and not to stay, they are dealt evenly.
+    /// Ends the change of queues: the bucket goes to queue `at`, and stays there for a while. If
+    /// all buckets change queues, and do not stay, they are dealt evenly.
     fn finish(&mut self, at: u8) {
         match self.rebalance.take() {
             Some(Rebalance { buckets: Moving::One(bucket), .. }) => {
@@ -253,13 +259,13 @@ impl IndirectionTable {
         self.queues.get(usize::from(at)).map_or(Egress::Unreachable, |queue| queue.egress)
     }
 
-    /// An interval, longer than [`MAX_QUIET`], is over. Returns how many buckets are to change
-    /// queues from now on: more than one only if `may_deal`.
+    /// Ends an interval, which must be longer than [`MAX_QUIET`]. Returns how many buckets begin to
+    /// change queues: more than one only if `may_deal`.
     pub fn end_interval(&mut self, may_deal: bool) -> usize {
         self.interval += 1;
         if let Some(Rebalance { buckets, from, to, stage }) = self.rebalance {
-            // A bucket without a frame for this long is idle. In any other bucket, no frame has
-            // come since: all are where they were.
+            // A single bucket without a frame for this long is idle. If all buckets change queues,
+            // no frame has come since, and all stay where they were.
             let is_idle = match buckets {
                 Moving::One(bucket) => self.buckets[bucket].cost.get() == 0,
                 Moving::All => true,
@@ -280,7 +286,7 @@ impl IndirectionTable {
         begun
     }
 
-    /// One bucket is to change queues, if that is worth it.
+    /// Makes one bucket change queues, if that is worthwhile.
     fn begin_to_move(&mut self) -> bool {
         let Some((bucket, to)) = self.advise() else { return false };
         let (buckets, from) = (Moving::One(bucket), self.table[bucket]);
@@ -289,7 +295,7 @@ impl IndirectionTable {
         true
     }
 
-    /// All buckets of queue `from` are to be dealt anew. Returns how many are busy.
+    /// Marks all buckets of queue `from` to be dealt anew. Returns how many are busy.
     fn begin_to_deal(&mut self, from: u8) -> usize {
         let mut busy = 0;
         for (queue, bucket) in self.table.iter_mut().zip(&*self.buckets) {
@@ -298,15 +304,15 @@ impl IndirectionTable {
                 busy += usize::from(bucket.cost.get() > 0);
             }
         }
-        // Any other queue: it says only that they do not stay.
+        // Any other queue will do: the value only says that the buckets do not stay.
         let to = u8::from(from == 0);
         let stage = Stage::Chosen;
         self.rebalance = Some(Rebalance { buckets: Moving::All, from, to, stage });
         busy
     }
 
-    /// The queue that nearly all of the load of this interval is on, in more buckets than there are
-    /// queues, though there are others for it.
+    /// The one of several queues that has nearly all of this interval's load, in more buckets than
+    /// there are queues.
     fn one_sided(&self) -> Option<u8> {
         if self.best < 2 || self.queues.iter().any(|queue| queue.egress == Egress::Moving) {
             return None;
@@ -323,8 +329,8 @@ impl IndirectionTable {
         is_one_sided.then_some(most as u8)
     }
 
-    /// Distributes idle buckets evenly; those that may have been busy before have to wait
-    /// until they are known to be.
+    /// Distributes idle buckets evenly. Buckets that may have been busy are left until they are
+    /// known to be idle.
     fn distribute_idle(&mut self) {
         for (at, bucket) in self.buckets.iter().enumerate() {
             if bucket.is_idle() && self.table[at] != REBALANCING {
@@ -348,14 +354,14 @@ impl IndirectionTable {
     /// The bucket that should change queues, and where to.
     fn advise(&self) -> Option<(usize, u8)> {
         if self.queues.iter().any(|queue| queue.egress == Egress::Moving) {
-            // Its frames wait anyway.
+            // A bucket's frames already wait.
             return None;
         }
         let costs = self.costs();
         let (best, rest) = costs.split_at(self.best.min(costs.len()));
         let least = (0..best.len()).min_by_key(|&at| best[at])?;
         if rest.iter().any(|&cost| cost > 0) {
-            // From a queue that has left, whatever it costs.
+            // A bucket of a queue that has left moves first, whatever its cost.
             let stray = |&bucket: &usize| {
                 let at = usize::from(self.table[bucket]);
                 (self.best..costs.len()).contains(&at)
@@ -369,7 +375,7 @@ impl IndirectionTable {
         if gap < WORTH || gap * 4 < mean {
             return None;
         }
-        // What is left of the gap when the bucket has gone; a quarter less is worth it.
+        // The gap that is left after the bucket's move. A reduction by a quarter is worthwhile.
         let left = |bucket: &usize| gap.abs_diff(2 * self.buckets[*bucket].cost.get());
         let may = |&bucket: &usize| {
             usize::from(self.table[bucket]) == most && self.buckets[bucket].may_move(self.interval)
@@ -379,7 +385,7 @@ impl IndirectionTable {
     }
 }
 
-/// Whether it is enough to have waited for `waited`.
+/// Whether a wait of `waited` is long enough.
 fn is_quiet_enough(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
     waited >= MAX_QUIET || waited >= MIN_QUIET && has_taken()
 }

@@ -1,11 +1,11 @@
 //! The frame pipeline: bursts of frames between queue pairs.
 //!
-//! A frame's way is in [`pipeline`]: fetch, classify, deliver, complete. Ports implement
+//! The path of a frame is in [`pipeline`]: fetch, classify, deliver, complete. Ports implement
 //! [`port::QueuePair`]; the control side uses [`fabric::Fabric`]. Threads, scheduling, polling and
 //! sleeping are the [`runtime`]'s, which drives the pipeline through [`schedule`].
 //!
-//! Whatever a peer publishes is copied once before it is looked at, every index and length is
-//! checked after that copy, and every frame is counted: delivered, or dropped under a reason.
+//! Everything that a peer publishes is copied once before it is looked at, every index and length
+//! is checked after that copy, and every frame is counted: delivered, or dropped under a reason.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Frames that wait because where they go is about to change: their flow changes queues
+//! Frames that wait because their egress is about to change: their flow changes queues
 //! ([`crate::indirection_table`]), or their queue changes workers ([`runtime::migration`]).
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::route::Route;
 use crate::wait::Wait;
 
 impl FramePipeline {
-    /// Where a frame goes whose flow changes queues.
+    /// The egress of a frame whose flow changes queues.
     #[cold]
     pub(crate) fn poll_rebalance(&mut self, i: usize, target: Target) -> Egress {
         let waits = self.burst.frames()[i].sharing.waits();
@@ -23,9 +23,9 @@ impl FramePipeline {
             table.cancel();
             return self.egress_now(i, target);
         }
-        // Other senders may have flows in the same bucket: what they have sent has to arrive, too.
-        // To a queue of this worker nothing is under way but what is held: whatever else was, when
-        // it came here, was waited for then.
+        // Other senders may have flows in the same bucket, and their frames must arrive as well.
+        // Only held frames can be in flight to a queue of this worker: others that were in flight
+        // when the queue came here were waited for then.
         let handoff = &self.handoff;
         let queue = match old {
             Egress::Remote(location) => Some(location.queue),
@@ -33,7 +33,7 @@ impl FramePipeline {
             Egress::Unreachable | Egress::Moving | Egress::Rebalancing => None,
         };
         let has_arrived = |sent| queue.is_none_or(|queue| handoff.has_arrived(queue, sent));
-        // Of another worker's rings nothing is known.
+        // The progress of another worker's rings is unknown.
         let ring = match old {
             Egress::Local(slot) => {
                 self.slots.get(slot).filter(|slot| slot.is_healthy()).map(|slot| &*slot.on.pair)
@@ -67,7 +67,7 @@ impl FramePipeline {
         })
     }
 
-    /// Gives back what the flows of frames were charged for them: they will come again.
+    /// Refunds the charge of frames to their flows, because the frames will be fetched again.
     #[cold]
     pub(crate) fn refund(&self, frames: Range<usize>, target: Target) {
         let Some(route) = self.routes.to(target.port).filter(|route| !route.is_simple()) else {

@@ -1,12 +1,13 @@
 //! Copies of frames for mirrors ([`switch::Mirrors`]).
 //!
-//! A frame that has mirrors takes its way first, and waits as any other. Once it has gone on, or was
-//! dropped for want of a receiver, each mirror gets a copy. No copy is waited for: one for which
-//! there is no room now is dropped as `mirror_full`. Copies are charged to the queue that sent the
-//! frame, and counted there, as those of floods are; a mirror without a peer gets none.
+//! A frame that has mirrors is delivered first, and waits as any other frame. Once it was
+//! delivered, or dropped for want of a receiver, each mirror gets a copy. Copies do not wait: a
+//! copy for which there is no room is dropped as `mirror_full`. Copies are charged to the queue
+//! that sent the frame, and counted there, as those of floods are; a mirror without a peer gets
+//! none.
 //!
-//! Frames are found by [`Action::Mirrored`], which the switch decides: a frame without mirrors costs
-//! nothing more than it did.
+//! The switch marks such frames with [`Action::Mirrored`], so a frame without mirrors costs nothing
+//! extra.
 
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ impl FramePipeline {
 
     fn discard_mirrored(&mut self, src: usize, i: usize, reason: DropReason) -> Option<Blocked> {
         if let Some(frame) = self.burst.frame_mut(i) {
-            // As the taps of captures are to see it.
+            // The taps of captures must see this action.
             frame.action = Action::Drop(reason);
         }
         self.discard(src, reason)

@@ -1,13 +1,13 @@
 //! Bursts whose frames go to several queues.
 //!
-//! Senders mix flows, so frames that follow each other go to different queues, and what is done
-//! once for a run of frames would be done for nearly each of them. So such a burst is
-//! [partitioned](crate::partition) by egress before it is delivered: frames for one queue come
-//! behind each other.
+//! Senders mix flows, so consecutive frames go to different queues, and work that is done once for
+//! each run of frames would be done for nearly each frame. Such a burst is therefore
+//! [partitioned](crate::partition) by egress before it is delivered: frames for one queue become
+//! consecutive.
 //!
-//! A burst whose frames were reordered is not in the order of its sender's ring any more, so no part
-//! of it can be put back there. What a full receiver leaves of it is [held](crate::held) instead. A
-//! burst for which that could fail stays in order.
+//! A burst whose frames were reordered is not in the order of its sender's ring any more, so no
+//! part of it can be put back there. Frames that a full receiver leaves are [held](crate::held)
+//! instead. A burst whose frames could not all be held stays in order.
 
 use std::ops::Range;
 
@@ -52,8 +52,8 @@ impl FramePipeline {
             .is_some_and(|slot| slot.captures == 0 && self.handoff.has_room(slot.on.port, groups))
     }
 
-    /// Delivers a burst that was partitioned, group by group. `last` is the port that its sender sent
-    /// to before.
+    /// Delivers a burst that was partitioned, group by group. `last` is the port that its sender
+    /// sent to before.
     #[inline]
     pub(crate) fn output_groups(
         &mut self,
@@ -80,7 +80,7 @@ impl FramePipeline {
         None
     }
 
-    /// Gives back what the flows of frames were charged for them, whatever they go to.
+    /// Refunds the charge of frames to their flows, for any targets.
     #[cold]
     fn refund_each(&self, frames: Range<usize>) {
         for i in frames {

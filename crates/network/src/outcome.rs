@@ -21,7 +21,7 @@ pub(crate) enum Outcome {
     Refused(DropReason),
 }
 
-/// The outcome that a receiver's answer to a whole frame of `len` bytes means.
+/// The outcome of putting a whole frame of `len` bytes, from the receiver's answer.
 #[inline]
 pub(crate) fn taken(slot: &mut Slot, put: Put, len: u32, run: &Run<'_>) -> Outcome {
     match put {

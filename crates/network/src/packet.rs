@@ -12,7 +12,7 @@ pub struct Packet<'a> {
     pub headers_len: u16,
     /// The first bytes of the frame, private and checked.
     pub head: &'a [u8],
-    /// The remaining bytes, copied once, from where the sender left them.
+    /// The remaining bytes, in the sender's memory, from which they are copied once.
     pub body: Body<'a>,
     /// The body may stay where it is, for the receiver to fetch it.
     pub may_pass: bool,

@@ -1,21 +1,21 @@
 //! Page faults in the memory of ports.
 //!
-//! A guest's memory is a file of its front-end. Where that punches holes, the next touch makes the
-//! kernel find a page and clear it, which takes as long as copying some ten thousand bytes; a
-//! front-end can do so for each frame again, and the memory that it uses stays bounded. So faults
-//! are charged to the port in whose memory they happen.
+//! A guest's memory is a file of its front-end. After the front-end punches a hole into the file,
+//! the next touch makes the kernel find a page and clear it, which takes as long as copying some
+//! ten thousand bytes. A hostile front-end can do so for every frame without using more memory. So
+//! faults are charged to the port in whose memory they happen.
 //!
-//! The kernel counts faults of a thread, and tells by a system call. A worker asks now and then
-//! ([`fault_meter`](runtime::fault_meter)), and bursts are measured one by one only while there are
-//! many: first all pages of the sender's frames are touched, and the faults up to then are the
-//! sender's cost; those while a receiver's buffers are filled are the receiver's
-//! debt ([`receive_debt`](crate::receive_debt)). A guest that has just started touches each page
-//! for the first time: so many faults are no debt. A sender also waits for what faults
-//! took ([`fault_wait`](crate::fault_wait)), since others have waited for them.
+//! The kernel counts the faults of a thread, and reading the count is a system call. A worker reads
+//! it now and then ([`fault_meter`](runtime::fault_meter)), and bursts are measured one by one only
+//! while there are many faults. In a measured burst, all pages of the sender's frames are touched
+//! first, and faults up to then are the sender's cost. Faults while a receiver's buffers are filled
+//! are the receiver's debt ([`receive_debt`](crate::receive_debt)). First touches of the pages of a
+//! guest that has just started are no debt. A sender also waits for the time that its faults took
+//! ([`fault_wait`](crate::fault_wait)), since others have waited for them.
 //!
 //! Each fault may also have allocated a page, which is charged to this process and not to the
-//! front-end: ports have accounts for that ([`ring::MemoryAccount`]). Faults of bursts that were not
-//! measured are charged to all ports whose memory has grown meanwhile, once there were many.
+//! front-end: ports have accounts for that ([`ring::MemoryAccount`]). Faults of bursts that were
+//! not measured are charged to all ports whose memory has grown meanwhile, once there were many.
 
 use runtime::fault_meter::{FAULT, Faults};
 
@@ -25,7 +25,7 @@ use crate::handoff::HandoffBatch;
 use crate::pipeline::FramePipeline;
 
 impl FramePipeline {
-    /// Looks how many page faults there were lately.
+    /// Samples the number of page faults.
     pub(crate) fn sample_faults(&mut self) {
         let unmeasured = self.faults.sample(self.clock.now);
         if unmeasured > 0 {
@@ -41,8 +41,8 @@ impl FramePipeline {
         }
     }
 
-    /// The present burst was fetched from the queue in slot `src`: charges the faults of that, and
-    /// of touching its frames.
+    /// Charges the queue in slot `src` for the faults of fetching the present burst and touching
+    /// its frames.
     #[inline]
     pub(crate) fn measure_sender(&mut self, src: usize) {
         if self.faults.is_on() {
@@ -64,7 +64,7 @@ impl FramePipeline {
         }
     }
 
-    /// Frames were put on the ring in slot `dst`: what faulted is the receiver's debt.
+    /// Adds the faults of putting frames on the ring in slot `dst` to the receiver's debt.
     #[inline]
     pub(crate) fn measure_receiver(&mut self, dst: usize) {
         if self.faults.is_on() {
@@ -81,8 +81,8 @@ impl FramePipeline {
         slot.receiving.debt.add(faults.cost / faults.count * excess, self.clock.now);
     }
 
-    /// A batch of another worker is about to be delivered: its sender is charged for the faults of
-    /// touching its frames.
+    /// Charges the sender of a batch from another worker for the faults of touching its frames.
+    /// Called before the batch is delivered.
     #[inline]
     pub(crate) fn measure_batch(&mut self, batch: &mut HandoffBatch) {
         if self.faults.is_on() {
@@ -101,8 +101,8 @@ impl FramePipeline {
     }
 }
 
-/// What the sender of a burst has to wait for, after `faults` in its memory. A fault that takes long
-/// uses up as much of what the memory explains as several do.
+/// The cost for which the sender of a burst must wait after `faults` in its memory. A slow fault
+/// uses up as much of the expected first touches as several faults do.
 fn wait_for(burst: &Burst, faults: Faults) -> u64 {
     let excess = FAULT * burst.gather.excess_faults(faults.cost / FAULT);
     wait_cost(faults, excess)

@@ -1,7 +1,7 @@
 //! Which frames of a burst go to the same queue: a stable partition by egress.
 //!
-//! Frames for one queue, and so those of each flow, keep their order. What becomes of the groups is
-//! in [`mixed_burst`](crate::mixed_burst).
+//! Frames for one queue, and so those of each flow, keep their order.
+//! [`mixed_burst`](crate::mixed_burst) delivers the groups.
 
 use std::ops::Range;
 
@@ -21,10 +21,10 @@ const MAX_GROUPS: usize = MAX_PARTS;
 /// The place of frames for queues that have no group yet.
 const NOWHERE: u16 = u16::MAX;
 
-/// What tells groups apart: a queue and a port in one number, and the change of tags.
+/// The key of a group: a queue and a port in one number, and the change of tags.
 type GroupKey = (u64, TagEdit);
 
-/// The bit that queues of other workers have, before the port is put behind it.
+/// The bit that marks queues of other workers, in the number before the port is appended.
 const REMOTE: u64 = 1 << 47;
 
 /// Frames of a burst, behind each other, that go to the same queue, for the same port.
@@ -59,7 +59,7 @@ impl Default for Partition {
 impl Partition {
     /// Finds out which frames of `burst`, which was not reordered, go to the same queue. Each
     /// frame's flow is charged for it. Returns how many frames, from the first on, have a group. If
-    /// these are not all, there are no groups to be used: the next frame may have to wait, is
+    /// these are not all frames, the groups must not be used: the next frame may have to wait, is
     /// copied, or is dropped.
     #[inline]
     pub fn find(&mut self, burst: &Burst, routes: &Routes) -> usize {
@@ -86,8 +86,8 @@ impl Partition {
         frames
     }
 
-    /// Adds frames for one port, which go to those of its queues that the hashes of their flows
-    /// say. Returns how many have a group.
+    /// Adds frames for one port, whose queues are chosen by the flow hashes. Returns how many have
+    /// a group.
     #[inline(always)]
     fn add_by_hash(
         &mut self,
@@ -108,7 +108,7 @@ impl Partition {
             let place = &mut next[usize::from(queue)];
             if *place == NOWHERE {
                 let found = find_group(groups, *table.egress_to(queue), target);
-                // No two queues of a table are the same, so none has the group already.
+                // The queues of a table are distinct, so no other queue has this group.
                 let Some(group) = found.filter(|group| queues[*group].is_none()) else { break };
                 *place = (group * BURST + groups[group].frames.end) as u16;
                 queues[group] = Some(queue);
@@ -174,8 +174,8 @@ impl Partition {
         self.groups.get(index)
     }
 
-    /// Says where each group begins, which until now is only known to have so many frames; and
-    /// whether they are mixed: they are not if each lies there already.
+    /// Computes where each group begins, from the groups' lengths, and whether the burst is mixed.
+    /// A burst is not mixed if each group already lies at its place.
     #[inline]
     fn place(&mut self) {
         let mut next = 0;

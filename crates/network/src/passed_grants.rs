@@ -1,12 +1,12 @@
-//! Frames that are passed: their bytes stay with their sender until their receiver has fetched
-//! them itself, by grants that were passed on to it.
+//! Passed frames: the receiver itself fetches their bytes from the sender, by grants that were
+//! passed on to it.
 //!
-//! The sender's frames are completed only then, so a receiver that does not fetch holds up its
-//! sender. As with receivers that are full ([`backpressure`](crate::backpressure)), that time has
-//! to be earned. What is fetched promptly costs nothing; a receiver that takes longer uses up its
-//! credit, and when none is left, everything that was passed to it is revoked and lost. From then
-//! on nothing is passed to it, but it gets copies as others do, until it has earned credit with
-//! those. The credit is the port's: a queue that goes and comes has no more of it.
+//! The sender's frames are completed only after the fetch, so a receiver that does not fetch holds
+//! up its sender. As with full receivers ([`backpressure`](crate::backpressure)), that time has to
+//! be earned. Prompt fetches cost nothing. A receiver that takes longer uses up its credit, and
+//! when none is left, everything that was passed to it is revoked and lost. From then on it gets
+//! copies, as other receivers do, until it has earned credit with those. The credit is the port's:
+//! a queue that is detached and attached again gains nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use runtime::QueueId;
 
 /// A frame that is fetched within this time is fetched promptly.
 const PROMPT: Duration = Duration::from_millis(1);
-/// The most time that a receiver can have earned: enough for a processor that has much else to do.
+/// The most time that a receiver can have earned: enough for a guest on a busy CPU.
 const CAP: Duration = Duration::from_millis(100);
 /// Earned with each frame, and with each 64 bytes.
 const PER_FRAME: Duration = Duration::from_micros(2);
@@ -46,9 +46,9 @@ pub struct PassedGrant {
     pub len: u32,
     /// The token of the frame on its receiver's ring.
     pub token: u32,
-    /// Since when.
+    /// When the frame was passed.
     pub since: Instant,
-    /// The frame counts as received. One whose head could not be copied does not, any more.
+    /// The frame counts as received. Cleared if its head could not be copied.
     pub counts: bool,
 }
 
@@ -67,7 +67,7 @@ impl PassCredit {
         Duration::from_nanos(u64::try_from(self.0.load(Ordering::Relaxed)).unwrap_or(0))
     }
 
-    /// Several workers may add at a time: the cap is exceeded by what they add at most.
+    /// Several workers may add at the same time, so the cap can be exceeded by what they add.
     fn earn(&self, time: Duration) {
         if self.get() < CAP {
             self.0.fetch_add(time.as_nanos() as i64, Ordering::Relaxed);
@@ -85,10 +85,10 @@ impl PassCredit {
 #[derive(Debug, Default)]
 pub struct PassedGrants {
     outstanding: VecDeque<PassedGrant>,
-    /// How many there have been.
+    /// The number of frames passed so far.
     total: u64,
     credit: Arc<PassCredit>,
-    /// Until when its slowness was charged.
+    /// The time up to which the receiver's slowness was charged.
     charged: Option<Instant>,
     /// All of them are being revoked.
     revoked: bool,
@@ -115,13 +115,13 @@ impl PassedGrants {
         !self.revoked && self.credit.get() >= CAP / 2
     }
 
-    /// A frame was passed.
+    /// Notes that a frame was passed.
     pub fn add(&mut self, grant: PassedGrant) {
         self.outstanding.push_back(grant);
         self.total += 1;
     }
 
-    /// The receiver has taken or fetched `frames` frames of `bytes` bytes.
+    /// Adds credit for `frames` frames of `bytes` bytes that the receiver has taken or fetched.
     #[inline]
     pub fn took(&mut self, frames: u32, bytes: u32) {
         if self.credit.get() < CAP {
@@ -129,7 +129,7 @@ impl PassedGrants {
         }
     }
 
-    /// The oldest passed frame is released.
+    /// Releases the oldest passed frame.
     pub fn release(&mut self) -> Option<PassedGrant> {
         let grant = self.outstanding.pop_front()?;
         if !self.revoked {
@@ -139,7 +139,7 @@ impl PassedGrants {
         Some(grant)
     }
 
-    /// Everything is to be revoked.
+    /// Notes that everything is being revoked.
     pub fn revoke(&mut self) {
         self.revoked = !self.outstanding.is_empty();
     }
@@ -170,7 +170,7 @@ impl PassedGrants {
         Some(from + self.credit.get())
     }
 
-    /// The frame with this token could not be copied: it does not count as received any more.
+    /// Stops counting the frame with this token as received, because it could not be copied.
     pub fn discount(&mut self, token: u32) {
         if let Some(grant) = self.outstanding.iter_mut().rev().find(|grant| grant.token == token) {
             grant.counts = false;
@@ -212,7 +212,7 @@ mod tests {
         }
         assert!(now - start <= PROMPT + CAP + PROMPT, "{:?}", now - start);
         assert!(grants.release().is_some() && !grants.may_pass(), "and not again");
-        // Copies that it takes are how it earns time.
+        // The receiver earns time by the copies that it takes.
         for _ in 0..3000 {
             grants.took(1, 1500);
         }

@@ -1,20 +1,20 @@
-//! A frame's way through a worker: fetch, classify, deliver, complete.
+//! The path of a frame through a worker: fetch, classify, deliver, complete.
 //!
 //! [`FramePipeline::carry`] carries one burst of one queue. Each step is a function of its own,
 //! called once a burst and never inlined, so that instructions can be counted step by step. No step
 //! goes back to an earlier one.
 //!
-//! Work that only some frames need is in modules of its own, each called from a step:
-//! [bursts for several queues](crate::mixed_burst), [`software_offload`](crate::software_offload),
-//! floods, copies for [mirrors](crate::mirror), passed grants, hand-off to another worker
-//! ([`exchange`](crate::exchange)) and waits for a migration off [`deliver`](crate::deliver), a
-//! device's own queue and rate limits off fetch. Profiles are taken by guards around the steps
-//! ([`profiling`](crate::profiling)), and captures by taps beside them
+//! Work that only some frames need is in modules of its own, each called from a step.
+//! [`deliver`](crate::deliver) calls those for [bursts for several queues](crate::mixed_burst),
+//! [`software_offload`](crate::software_offload), floods, copies for [mirrors](crate::mirror),
+//! passed grants, hand-off to another worker ([`exchange`](crate::exchange)) and waits for a
+//! migration. Fetch calls those for a device's own queue and rate limits. Profiles are taken by
+//! guards around the steps ([`profiling`](crate::profiling)), and captures by taps beside them
 //! ([`capturing`](crate::capturing)).
 //!
-//! A hostile sender can publish whatever it likes: a frame's head is copied once and only the copy
-//! is looked at, a burst has at most [`BURST`](crate::burst::BURST) frames, and whatever its frames
-//! cost is charged to it ([`quantum`](crate::quantum)).
+//! A hostile sender can publish anything. So a frame's head is copied once and only the copy is
+//! looked at, a burst has at most [`BURST`](crate::burst::BURST) frames, and all cost of its frames
+//! is charged to the sender ([`quantum`](crate::quantum)).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,8 +38,8 @@ use crate::stage_profiler::StageProfiler;
 use crate::step::Step;
 use crate::wait::Wait;
 
-/// The frame pipeline of one worker. Nothing in it is shared with other threads but the switch, the
-/// counters and the channels to other workers.
+/// The frame pipeline of one worker. Only the switch, the counters and the channels to other
+/// workers are shared with other threads.
 pub struct FramePipeline {
     pub(crate) slots: Slots,
     /// The present burst.
@@ -64,7 +64,7 @@ pub(crate) struct Clock {
     pub now: Instant,
     /// Whole seconds since the start, from 1.
     pub seconds: u32,
-    /// When `seconds` changes: a comparison a round takes less than a difference.
+    /// When `seconds` changes. A comparison once a round is cheaper than a difference.
     pub next_second: Instant,
 }
 
@@ -76,7 +76,8 @@ pub(crate) struct Blocked {
 }
 
 impl FramePipeline {
-    /// Carries one burst from the queue in slot `src` all the way, at a cost of about `quantum`.
+    /// Carries one burst of the queue in slot `src` through all steps, at a cost of about
+    /// `quantum`.
     #[inline(never)]
     pub(crate) fn carry(&mut self, src: usize, quantum: u64) -> Served {
         self.service = Service { quantum, ..Service::default() };
@@ -92,8 +93,8 @@ impl FramePipeline {
         self.service.served(finished, finished > 0)
     }
 
-    /// Step 1: the frames that the guest has published, the first bytes of each copied into private
-    /// memory. Returns how many there are.
+    /// Step 1: fetches the frames that the guest has published, and copies the first bytes of each
+    /// into private memory. Returns the number of frames.
     #[inline(never)]
     fn fetch(&mut self, src: usize) -> usize {
         if self.must_wait(src) {
@@ -123,7 +124,7 @@ impl FramePipeline {
         if limited { self.enforce_rate(src, fetched) } else { fetched }
     }
 
-    /// Step 2: the action for each frame, out of the flow cache, or else by asking the switch.
+    /// Step 2: finds the action for each frame, in the flow cache, or else by asking the switch.
     #[inline(never)]
     fn classify(&mut self, src: usize) {
         let Some(slot) = self.slots.get(src) else { return };
@@ -145,8 +146,8 @@ impl FramePipeline {
         }
     }
 
-    /// Step 3: each frame into its receivers' buffers. Returns how many are finished; the next one
-    /// has to wait.
+    /// Step 3: copies each frame into its receivers' buffers. Returns how many frames are finished;
+    /// the next one has to wait.
     #[inline(never)]
     fn deliver(&mut self, src: usize) -> usize {
         let Some(slot) = self.slots.get(src) else { return 0 };
@@ -190,7 +191,7 @@ impl FramePipeline {
         i
     }
 
-    /// Step 4: receivers and sender learn what happened, once each.
+    /// Step 4: publishes the outcome to receivers and sender, once each.
     #[inline(never)]
     fn complete(&mut self, src: usize, finished: usize) {
         let unfinished = self.burst.frames().len() - finished;
@@ -220,8 +221,8 @@ impl FramePipeline {
         self.interrupts.add(src, slot.flush(self.clock.now));
     }
 
-    /// Nothing was fetched: perhaps the sender has used up its rate, or a device has put frames on
-    /// the queue's Rx ring itself.
+    /// Handles an empty fetch. The sender may have used up its rate, or a device may have put
+    /// frames on the queue's Rx ring itself.
     fn fetched_nothing(&mut self, src: usize) -> Served {
         self.burst.reset();
         self.poll_rate_limit(src);

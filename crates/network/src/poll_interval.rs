@@ -13,13 +13,13 @@ const LONGEST: Duration = Duration::from_millis(1);
 pub struct PollInterval(Duration);
 
 impl PollInterval {
-    /// The queue had nothing once more. Returns how long it is left alone.
+    /// Notes another empty poll. Returns how long the queue is left alone.
     pub(crate) fn lengthen(&mut self) -> Duration {
         self.0 = (2 * self.0).clamp(SHORTEST, LONGEST);
         self.0
     }
 
-    /// The queue had something.
+    /// Notes that the queue had something.
     pub(crate) fn reset(&mut self) {
         self.0 = Duration::ZERO;
     }

@@ -5,17 +5,18 @@
 //! All directions are named from the guest's side: *Tx* is what the peer transmits and the worker
 //! fetches, *Rx* is what the worker delivers and the peer receives.
 //!
-//! [`QueuePair`] has what every port needs. What only some ports can do is a trait of its own, and
-//! the pair has an accessor for it: [`Coalescing`], [`RxProgress`], [`RateLimit`],
-//! [`GrantPassing`], [`DeviceQueue`]. None of the accessors is called for each frame.
+//! [`QueuePair`] has what every port needs. Each optional capability is a trait of its own, for
+//! which the pair has an accessor: [`Coalescing`], [`RxProgress`], [`RateLimit`], [`GrantPassing`],
+//! [`DeviceQueue`]. None of the accessors is called for each frame.
 //!
-//! A pair comes into service in two calls of the [fabric](crate::fabric): `add_port`, then `attach`.
-//! The smallest pairs are those of TAPs (`hostlink::tap`), and the guests made of lists that tests
-//! have (`network/tests/peer`). `docs/newcomers.md` lists what else a kind of port consists of.
+//! A pair comes into service in two calls of the [fabric](crate::fabric): `add_port`, then
+//! `attach`. The smallest pairs are those of TAPs (`hostlink::tap`), and the guests made of lists
+//! that tests have (`network/tests/peer`). `docs/newcomers.md` lists the other parts of a kind of
+//! port.
 //!
-//! Everything behind these traits is written by the peer. An implementation checks each index and
-//! length after it was copied, bounds each loop over what the peer published, and answers a breach
-//! of the protocol with a [`QueueError`].
+//! Everything behind these traits can be written by the peer. An implementation checks each index
+//! and length after it was copied, bounds each loop over what the peer published, and answers a
+//! breach of the protocol with a [`QueueError`].
 
 use std::any::Any;
 use std::ops::Range;
@@ -51,7 +52,7 @@ pub enum QueueError {
 }
 
 impl QueueError {
-    /// The violation of the ring protocol, if it is one.
+    /// The violation of the ring protocol, if the error is one.
     pub fn violation(&self) -> Option<Violation> {
         if let QueueError::Protocol(violation) = self { Some(*violation) } else { None }
     }
@@ -65,15 +66,15 @@ pub trait QueuePair: Send {
     /// Takes the frames that the peer has published, oldest first, up to the room in `burst`.
     ///
     /// Frames stay the peer's until [`complete`](Self::complete); those given back by
-    /// [`rewind`](Self::rewind) are fetched again, and are checked again. A burst that is left as it
-    /// is means that there are no frames.
+    /// [`rewind`](Self::rewind) are fetched again, and are checked again. If the burst is left as it
+    /// is, there are no frames.
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError>;
 
-    /// The oldest `n` fetched frames are complete; the peer learns it at the next
+    /// Completes the oldest `n` fetched frames. The completion is published at the next
     /// [`flush`](Self::flush).
     fn complete(&mut self, n: usize);
 
-    /// The newest `n` fetched frames go back to the ring, as if never fetched.
+    /// Returns the newest `n` fetched frames to the ring, as if they were never fetched.
     fn rewind(&mut self, n: usize);
 
     /// Whether nothing can be fetched before fetched frames are [complete](Self::complete),
@@ -82,7 +83,7 @@ pub trait QueuePair: Send {
         false
     }
 
-    /// The offloads that this receiver takes; others are done in software before.
+    /// The offloads that this receiver accepts. Others are done in software beforehand.
     fn accepts(&self) -> Accepts;
 
     /// Announces that about `n` frames follow, so that buffers can be looked up and their cache
@@ -103,9 +104,9 @@ pub trait QueuePair: Send {
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, QueueError>;
 
-    /// [`put`](Self::put) of frames `run` of a burst, as they are, in order, until one is not
-    /// [`Put::Done`]. Returns how many were, and the result of the next one; `Put::Done` when all
-    /// were. One call for a run of frames, so that what they have in common is looked up once.
+    /// [Puts](Self::put) the frames `run` of a burst as they are, in order, until one is not
+    /// [`Put::Done`]. Returns how many were done, and the result of the next frame, or `Put::Done`
+    /// when all were. One call for a run of frames allows lookups that they share to be done once.
     fn put_run(
         &mut self,
         burst: &Burst,
@@ -125,15 +126,15 @@ pub trait QueuePair: Send {
         (run.len(), Ok(Put::Done))
     }
 
-    /// So many page faults happened while frames were put into the peer's memory. Returns those
-    /// that are more than memory that is used for the first time explains.
+    /// The number of `faults`, which happened while frames were put into the peer's memory, that
+    /// first use of memory does not explain.
     fn excess_faults(&self, faults: u64) -> u64 {
         let _ = faults;
         0
     }
 
-    /// So many page faults happened in memory of peers, perhaps of this one: a peer that has grown
-    /// its memory meanwhile is charged for them.
+    /// Charges the peer for `faults` page faults that happened in memory of unknown peers, if its
+    /// own memory has grown meanwhile.
     fn settle_faults(&self, faults: u64) {
         let _ = faults;
     }
@@ -143,15 +144,15 @@ pub trait QueuePair: Send {
         0
     }
 
-    /// A copy of `grant_copies` failed: the frame that it knows by `token`. Its place in the ring
-    /// is taken, but the peer must not take it for a frame. A pair that adds nothing to the batch
-    /// has nothing to invalidate.
+    /// Invalidates the frame known by `token`, for which a copy of `grant_copies` failed. The
+    /// frame's place in the ring is taken, but the peer must not take it for a frame. A pair that
+    /// adds nothing to the batch has nothing to invalidate.
     fn invalidate(&mut self, token: u32) {
         let _ = token;
     }
 
-    /// After [`Put::Full`]: about how many frames like that one the buffers posted since have room
-    /// for. [`usize::MAX`]: there may be room of unknown size.
+    /// After [`Put::Full`], about how many frames like that one fit into the buffers posted since.
+    /// [`usize::MAX`]: there may be room of unknown size.
     fn room(&mut self) -> Result<usize, QueueError>;
 
     /// Makes everything completed and put since the last flush visible to the peer, at once for
@@ -162,20 +163,20 @@ pub trait QueuePair: Send {
     /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then
     /// looks once more. True when something is there already; otherwise a descriptor of
     /// [`wakers`](Self::wakers) will become ready, if the pair has one for that ring. A pair that
-    /// [is full](Self::is_full) is not armed: it could not look.
+    /// [is full](Self::is_full) must not be armed, since it could not look.
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError>;
 
     /// Tells the peer that signals are not needed while the worker polls.
     fn disarm(&mut self);
 
     /// Descriptors that the peer signals through: Tx, then Rx. They are watched edge-triggered and
-    /// never read here, so that a peer that holds the other end cannot make a worker block on
-    /// them. `None`: nothing signals for this ring, and an armed pair is not looked at for its
-    /// sake.
+    /// never read here, so that a peer that holds the other end cannot make a worker block on them.
+    /// `None`: there is no signal for this ring, and an armed pair is not polled for it.
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];
 
-    /// Whether the peer publishes frames without ever signalling: the Tx ring is polled from time to
-    /// time, and the pair is never armed for it. As long as the pair is attached, that stays.
+    /// Whether the peer publishes frames without ever signalling: the Tx ring is polled from time
+    /// to time, and the pair is never armed for it. The answer stays the same while the pair is
+    /// attached.
     fn is_unsignalled(&self) -> bool {
         false
     }
@@ -188,7 +189,7 @@ pub trait QueuePair: Send {
         None
     }
 
-    /// How far the peer has consumed the Rx ring; `None`: what was put lies in no ring.
+    /// How far the peer has consumed the Rx ring; `None`: frames that were put lie in no ring.
     fn rx_progress(&self) -> Option<&dyn RxProgress> {
         None
     }
@@ -225,7 +226,7 @@ pub trait Coalescing {
     /// meanwhile.
     fn interrupt(&mut self) -> Result<(), QueueError>;
 
-    /// [`flush`](QueuePair::flush) in these terms: publishes, and interrupts at once.
+    /// [`flush`](QueuePair::flush) by the methods of this trait: publishes, and interrupts at once.
     fn flush_now(&mut self) -> Result<[Notified; 2], QueueError> {
         let [tx, rx] = self.flush_deferred()?;
         if rx != Notified::Deferred {
@@ -242,7 +243,7 @@ pub trait RxProgress {
     fn position(&self) -> u32;
 
     /// Whether the peer has certainly consumed all frames that were put before `position`. False,
-    /// perhaps for ever, where that cannot be told.
+    /// perhaps for ever, if that is unknown.
     fn has_consumed(&self, position: u32) -> bool;
 }
 
@@ -260,14 +261,14 @@ pub trait GrantPassing {
     /// nothing of them is in use any more.
     fn released(&mut self) -> Result<usize, QueueError>;
 
-    /// Takes back all that is passed, whatever the peer does. Returns how many frames, oldest
-    /// first, are not in use any more. To be called until all are, and also when the peer broke
-    /// the protocol.
+    /// Takes back all passed frames, whatever the peer does. Returns how many frames, oldest first,
+    /// are no longer in use. To be called until none is in use, and also when the peer broke the
+    /// protocol.
     fn revoke(&mut self) -> usize;
 }
 
-/// A pair whose Rx ring is filled by a device, which needs the peer's buffers ahead of any frame:
-/// a signal for the Rx ring is a reason to fetch, as one for the Tx ring is.
+/// A pair whose Rx ring is filled by a device. The device needs the peer's buffers ahead of any
+/// frame, so a signal for the Rx ring is a reason to fetch, as is one for the Tx ring.
 pub trait DeviceQueue {
     /// The frames that the device has put since the last time.
     fn take_received(&mut self) -> DeviceFrames;

@@ -19,7 +19,7 @@ pub struct PortAccounts {
     pub passing: Arc<PassCredit>,
     /// The cost of filling the port's buffers beyond the usual.
     pub debt: Arc<Debt>,
-    /// Until when the port sends nothing, for what its page faults have cost.
+    /// The wait of the port for the cost of its page faults.
     pub fault_wait: Arc<FaultWait>,
     /// Its interrupts that took long.
     pub slow_signals: Arc<SlowSignals>,

@@ -1,13 +1,14 @@
-//! The filter of a port with security groups, which all workers that serve the port share, and what
-//! each queue remembers of its answers.
+//! The filter of a port with security groups, which all workers that serve the port share, and each
+//! queue's cache of its answers.
 //!
 //! The connections of a port are in one table behind a lock: the two directions of a connection may
 //! be on queues of different workers. The lock is taken for frames that open or end a connection,
-//! and once in [`REMEMBERED`] seconds for each other tuple; all other frames find their tuple in the
-//! [`ConnectionCache`] of their queue. Questions to the table cost as much as those to the switch.
+//! and once in [`REMEMBERED`] seconds for each other tuple; all other frames find their tuple in
+//! the [`ConnectionCache`] of their queue. A lookup in the table is charged as much as one in the
+//! switch.
 //!
-//! A hostile station can have tuples that displace each other in a cache. Its port, or the sender of
-//! the frames, pays for the questions that follow.
+//! A hostile station can use tuples that displace each other in a cache. The station's port, or the
+//! sender of the frames, pays for the lookups that follow.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -60,7 +61,7 @@ pub struct QueueFilter {
     cache: ConnectionCache,
     /// The second of the present burst.
     now: u32,
-    /// How often the table was asked since that was charged.
+    /// Lookups in the table that were not charged yet.
     asked: u64,
 }
 
@@ -193,7 +194,8 @@ mod tests {
         assert_eq!(passed(&mut queue, 11), 0);
         assert_eq!(passed(&mut queue, 12), 2, "so that the connection is known to be in use");
         assert_eq!(port.connections(), 2);
-        // What does not pass is asked each time: rules and connections may have changed.
+        // A tuple that does not pass is looked up each time: rules and connections may have
+        // changed.
         port.set_rules(rules(&["in tcp"]));
         let mut queue = QueueFilter::new(Arc::clone(&port));
         for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! Guards around the steps of a burst: they take time stamps while a profile is taken, and
-//! otherwise only call the step.
+//! Guards around the steps of a burst. A guard takes time stamps while a profile is taken, and
+//! otherwise only calls the step.
 //!
 //! The time since the last stamp belongs to the step that ends, so the steps add up to the whole
 //! time of the worker (see [`crate::stage_profiler`]).
@@ -15,7 +15,7 @@ use crate::stage_profiler::StageProfiler;
 use crate::step::Step;
 
 impl FramePipeline {
-    /// Does a step.
+    /// Runs a step.
     #[inline(always)]
     pub(crate) fn step<T>(&mut self, step: Step, work: impl FnOnce(&mut Self) -> T) -> T {
         let done = work(self);
@@ -23,7 +23,7 @@ impl FramePipeline {
         done
     }
 
-    /// Fetches a burst. A look at a queue that has nothing is no step of any burst.
+    /// Fetches a burst. Polling an empty queue is not a step of any burst.
     #[inline(always)]
     pub(crate) fn step_fetch(&mut self, fetch: impl FnOnce(&mut Self) -> usize) -> usize {
         let fetched = fetch(self);
@@ -53,14 +53,14 @@ impl FramePipeline {
         if let (Some(since), Some(slot)) = (self.profiler.since(), self.slots.get(src)) {
             slot.on.counters.charged.sent.note(since, self.burst.flows(0..finished));
         }
-        // What was done for frames that another worker delivers goes with them.
+        // The time spent on frames that another worker delivers is handed over with them.
         let all = self.burst.frames().len();
         for batch in self.handoff.open() {
             batch.spent = self.profiler.give(batch.burst.frames().len(), all);
         }
     }
 
-    /// Completes a burst, and charges it to those who received its frames.
+    /// Completes a burst, and charges its time to the receivers of its frames.
     #[inline(always)]
     pub(crate) fn step_complete(&mut self, complete: impl FnOnce(&mut Self)) {
         complete(self);

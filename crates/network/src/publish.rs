@@ -8,8 +8,9 @@ use crate::slot::Slot;
 use crate::step::Step;
 
 impl Slot {
-    /// Announces about `frames` frames. True when nothing was put since the last flush: then the
-    /// ring is to be published. `mark`: a profiler will ask for the frames received from now on.
+    /// Announces about `frames` frames. True when nothing was put since the last flush, so that the
+    /// caller must note the ring for publication. `mark`: a profiler will ask for the frames
+    /// received from now on.
     #[inline]
     pub fn open(&mut self, frames: usize, mark: bool) -> bool {
         if self.dirty || !self.is_healthy() {
@@ -27,8 +28,8 @@ impl Slot {
 }
 
 impl FramePipeline {
-    /// Makes the copies that were put off, and publishes to all receivers of the burst. Returns
-    /// what is wrong with its sender, if its bytes could not be had.
+    /// Flushes the deferred grant copies, and publishes to all receivers of the burst. Returns the
+    /// sender's error, if its bytes could not be copied.
     #[inline]
     pub(crate) fn publish(&mut self) -> Option<QueueError> {
         let error = match self.receivers.grant_copies.is_empty() {
@@ -55,9 +56,9 @@ impl FramePipeline {
         }
     }
 
-    /// Makes the copies that were put off. Frames that could not be copied are invalidated, and
-    /// receivers that made copies fail are stopped. Out of line: bursts between mapped
-    /// memories never come here, and Xen's always do.
+    /// Flushes the deferred grant copies. Frames that could not be copied are invalidated, and
+    /// receivers that made copies fail are stopped. The function is out of line because bursts
+    /// between mapped memories never need it, and Xen's always do.
     #[inline(never)]
     fn flush_grant_copies(&mut self) -> Option<QueueError> {
         let mut sender = None;

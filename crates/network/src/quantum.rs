@@ -1,16 +1,16 @@
 //! Bursts that end where their quantum ([`service`](crate::service)) does.
 //!
-//! How long frames are is not known before they are fetched. So a burst that turns out to cost more
-//! than its quantum is shortened, and the next ones are as long as frames such as those allow:
-//! little is fetched in vain, and a sender that makes its frames long all of a sudden gains nothing
-//! by it. A burst of floods ends early, too, when their copies have used up the quantum.
+//! The lengths of frames are not known before they are fetched. So a burst that turns out to cost
+//! more than its quantum is shortened, and the lengths of the next bursts are estimated from its
+//! frames. Little is fetched in vain, and a sender gains nothing by suddenly sending longer frames.
+//! A burst of floods also ends early when its copies have used up the quantum.
 
 use crate::burst::{BURST, Frame};
 use crate::pipeline::FramePipeline;
 
 impl FramePipeline {
-    /// Gives back what goes beyond the sender's quantum, but for one frame. Returns how many are
-    /// left.
+    /// Gives back the frames beyond the sender's quantum, but keeps at least one. Returns how many
+    /// are left.
     #[inline]
     pub(crate) fn enforce_quantum(&mut self, src: usize, fetched: usize) -> usize {
         self.measure_burst(fetched);
@@ -28,7 +28,7 @@ impl FramePipeline {
         fetched
     }
 
-    /// Finds out what the burst's `frames` cost to carry.
+    /// Computes the cost of carrying the first `frames` frames of the burst.
     #[inline]
     fn measure_burst(&mut self, frames: usize) {
         self.service.bytes = self.burst.bytes();
@@ -41,9 +41,9 @@ impl FramePipeline {
         self.measure_burst(frames);
     }
 
-    /// Whether the quantum is used up before frame `i`, not counting the frames themselves. If it
-    /// was used for copies of a flood or for segments, which are only known when they are made, the
-    /// burst ends here.
+    /// Whether the quantum is used up before frame `i`, not counting the frames themselves. Copies
+    /// of a flood and segments are only known when they are made; if they have used up the quantum,
+    /// the burst ends here.
     #[inline]
     pub(crate) fn is_used_up(&mut self, src: usize, i: usize) -> bool {
         self.service.cost >= self.service.quantum && self.end_burst(src, i)

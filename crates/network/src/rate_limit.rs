@@ -1,9 +1,9 @@
 //! Ports with limits of sending and receiving, or with a list of addresses.
 //!
-//! A sender that has used up its rate waits: its frames stay in its ring, where they hold up nobody
-//! else. The next frame has a reservation, so queues that share a rate take turns. What exceeds the
-//! rate of a receiver is dropped there, since it would have to wait in the rings of its senders, at
-//! their expense.
+//! A sender that has used up its rate waits: its frames stay in its ring, where they hold up no
+//! other sender. The next frame has a reservation, so queues that share a rate take turns. Frames
+//! beyond the rate of a receiver are dropped there, since they would otherwise wait in the rings of
+//! their senders, at the senders' expense.
 
 use std::time::Instant;
 
@@ -18,8 +18,8 @@ use crate::slot::{Sending, Slot};
 use crate::wait::Wait;
 
 impl FramePipeline {
-    /// Nothing was fetched from the queue in slot `src`: perhaps because its port lets nothing be
-    /// fetched for a while.
+    /// Notes the wait of the queue in slot `src` if its pair limits the rate. Called when nothing
+    /// was fetched.
     pub(crate) fn poll_rate_limit(&mut self, src: usize) {
         let now = self.clock.now;
         let Some(slot) = self.slots.get_mut(src).filter(|slot| slot.is_healthy()) else { return };
@@ -29,8 +29,8 @@ impl FramePipeline {
         }
     }
 
-    /// Takes room for the fetched frames, as far as there is any, and gives the others back to their
-    /// ring. Returns how many are left.
+    /// Takes room for the fetched frames, as far as there is any, and gives the others back to
+    /// their ring. Returns how many are left.
     #[cold]
     pub(crate) fn enforce_rate(&mut self, src: usize, fetched: usize) -> usize {
         let now = self.clock.now;
@@ -70,7 +70,7 @@ impl FramePipeline {
         }
     }
 
-    /// Drops the frames of the burst that claim what their port may not.
+    /// Drops the frames of the burst that claim addresses which their port may not use.
     #[cold]
     pub(crate) fn verify_sources(&mut self, src: usize) {
         let Some(restrictions) = self.slots.get(src).and_then(|slot| slot.restrictions.as_ref())
@@ -92,7 +92,7 @@ impl Sending {
 }
 
 impl Slot {
-    /// Takes over what the port is restricted to now. A wait that came of another rate is over.
+    /// Adopts the port's present restrictions. A wait that was due to a former rate ends.
     pub(crate) fn follow_restrictions(&mut self) {
         self.cancel_reservation();
         self.restrictions = self.on.restrictions.get().map(Restricted::new);
@@ -101,13 +101,13 @@ impl Slot {
         }
     }
 
-    /// Whether frames that it sends have to find room in a limit.
+    /// Whether frames from the queue are subject to a rate limit.
     #[inline]
     pub(crate) fn is_tx_limited(&self) -> bool {
         self.restrictions.as_ref().is_some_and(|restrictions| !restrictions.transmit.is_empty())
     }
 
-    /// Whether frames for it have to find room in a limit.
+    /// Whether frames for the queue are subject to a rate limit.
     #[inline]
     pub(crate) fn is_rx_limited(&self) -> bool {
         self.restrictions.as_ref().is_some_and(|restrictions| !restrictions.receive.is_empty())
@@ -124,7 +124,7 @@ impl Slot {
         true
     }
 
-    /// Gives back what the next frame has taken in advance.
+    /// Gives back the reservation of the next frame.
     pub(crate) fn cancel_reservation(&mut self) {
         if let Some((reserved, old)) = self.sending.reserved.take().zip(self.restrictions.as_ref())
         {
@@ -139,7 +139,7 @@ impl Slot {
         run: Run<'_>,
         grant_copies: &mut GrantCopyBatch,
     ) -> Option<usize> {
-        // Without them, all of what is left is received.
+        // With the restrictions taken out, all frames that are left are received.
         let restrictions = self.restrictions.take()?;
         let (limits, frames) = (&restrictions.receive, run.burst.frames());
         let end = run.i + limits.take(run.now, frames.range(run.i..run.end));
@@ -148,7 +148,7 @@ impl Slot {
             limits.give_back(frames.range(full..end));
         }
         if full.is_none() {
-            // If one has to wait, those behind it are offered again.
+            // If a frame has to wait, the frames behind it are offered again.
             self.on.counters.lose(DropReason::RxRate, (run.end - end) as u64);
         }
         self.restrictions = Some(restrictions);

@@ -1,15 +1,16 @@
 //! Receivers whose buffers cost more than the frames in them.
 //!
-//! A frame costs its sender what it costs to put it into a few buffers. A receiver can post buffers
-//! of a byte each, or chains of a thousand descriptors, or memory whose pages it takes away again
-//! and again ([`page_faults`](crate::page_faults)): then filling them takes many times as long, on
-//! a worker that others share, and paid for by whoever sends. What goes beyond the cost of the
-//! frames themselves, and beyond the pieces that drivers with small or chained buffers need
-//! ([`PIECES`], [`PIECE_BYTES`]), is therefore a debt of the receiver. A receiver in debt gets no
-//! frames: each one that is dropped pays off what it would have cost. Time pays off the debt, too,
-//! at 1/[`SHARE`] of a worker: a receiver to which few frames are sent would otherwise lose frames long
-//! after one delay, which the machine may have caused.
-//! The debt is the port's: a queue that goes and comes still has it.
+//! The sender of a frame is charged for putting it into a few buffers. A hostile receiver can post
+//! buffers of a byte each, or chains of a thousand descriptors, or memory whose pages it takes away
+//! again and again ([`page_faults`](crate::page_faults)). Filling such buffers takes many times as
+//! long, on a shared worker and at the sender's expense. So the cost beyond that of the frames, and
+//! beyond the pieces that drivers with small or chained buffers need ([`PIECES`], [`PIECE_BYTES`]),
+//! is a debt of the receiver.
+//!
+//! A receiver in debt gets no frames: each dropped frame pays off what it would have cost. Time
+//! also pays off the debt, at 1/[`SHARE`] of a worker. Otherwise a receiver to which few frames are
+//! sent would lose frames long after one delay, which the machine may have caused. The debt is the
+//! port's: a queue that goes and comes still has it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +27,8 @@ use crate::service::QUANTUM;
 /// drivers are known to use are of 128 bytes; Linux has 1536 and more, or chains of pages.
 const PIECE_BYTES: u64 = 64;
 
-/// Pieces that a receiver may have for a frame besides: a short frame takes a whole buffer, a long
-/// chain as it may be.
+/// Pieces that a receiver may have for each frame in addition: even a short frame takes a whole
+/// buffer, which may be a long chain.
 const PIECES: u64 = 32;
 
 /// A port may cost 1/`SHARE` of a worker's time beyond what its frames cost.
@@ -37,7 +38,8 @@ const SHARE: u64 = 50;
 #[derive(Debug)]
 pub struct Debt {
     cost: AtomicU64,
-    /// Until when time has paid, in nanoseconds since `start`; 0 while nothing is owed.
+    /// The time up to which time has paid off debt, in nanoseconds since `start`; 0 while there is
+    /// no debt.
     paid_until: AtomicU64,
     start: Instant,
 }
@@ -53,7 +55,7 @@ impl Debt {
         self.cost.load(Ordering::Relaxed)
     }
 
-    /// Adds to the debt. Time pays from the moment on at which the first of it was made.
+    /// Adds to the debt. Time begins to pay off the debt when its first part is made.
     fn add(&self, cost: u64, now: Instant) {
         if cost > 0 {
             let (since, relaxed) = (self.since_start(now), Ordering::Relaxed);
@@ -62,7 +64,7 @@ impl Debt {
         }
     }
 
-    /// Pays off so much. The time that pays for the next debt begins anew.
+    /// Pays off `cost`. If nothing is left, time begins anew with the next debt.
     fn pay(&self, cost: u64) {
         let less = |debt: u64| Some(debt.saturating_sub(cost));
         let before = self.cost.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -102,14 +104,14 @@ impl ReceiveDebt {
         ReceiveDebt { debt, ..ReceiveDebt::default() }
     }
 
-    /// Whether nothing is put before something is paid off.
+    /// Whether the receiver is in debt, and so gets no frames.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.debt.get() > 0
     }
 
-    /// The receiver's frames were put into so many pieces more than one each. What it received
-    /// since the last time is worth as much as it cost its senders, up to a burst.
+    /// Charges for `pieces`, the number of pieces beyond one for each frame. Frames received since
+    /// the last call count against them with the cost that their senders paid, up to a burst.
     #[cold]
     pub fn charge(&mut self, pieces: u32, counters: &QueueCounters, now: Instant) {
         let (frames, bytes) = (counters.rx.frames.get(), counters.rx.bytes.get());
@@ -122,12 +124,13 @@ impl ReceiveDebt {
         self.debt.add(own.saturating_sub(paid), now);
     }
 
-    /// Adds what filling the buffers cost besides.
+    /// Adds further cost of filling the buffers.
     pub fn add(&mut self, cost: u64, now: Instant) {
         self.debt.add(cost, now);
     }
 
-    /// Pays off by the time that has passed at `now`, and then by dropping frames. Returns how many.
+    /// Pays off by the time that has passed at `now`, and then by dropping frames. Returns how
+    /// many.
     pub fn pay_off<'a>(
         &mut self,
         frames: impl IntoIterator<Item = &'a Frame>,
@@ -217,7 +220,7 @@ mod tests {
         // A receiver to which nothing was sent meanwhile loses nothing.
         debt.add(owed, start + 10 * time);
         assert_eq!(debt.pay_off(&frames(1, 64), start + 11 * time), 0);
-        // The next debt is not paid by the time before it.
+        // Time before a debt does not pay for it.
         debt.add(owed, start + 20 * time);
         assert_eq!(debt.pay_off(&frames(1, 64), start + 20 * time), 1);
         assert_eq!(debt.pay_off(&frames(1, 64), start + 21 * time), 0);

@@ -9,7 +9,7 @@ use crate::passed_grants::Origin;
 pub struct Receivers {
     /// The frames by egress, where they go to several queues.
     pub partition: Partition,
-    /// Slots whose rings have something to publish.
+    /// Slots that have something to publish.
     pub dirty: Vec<usize>,
     /// Copies that are made together before anything is published.
     pub grant_copies: GrantCopyBatch,
@@ -22,7 +22,7 @@ pub struct Receivers {
 }
 
 impl Receivers {
-    /// So many more frames of the present burst were passed to the queue in slot `at`.
+    /// Notes that `frames` more frames of the present burst were passed to the queue in slot `at`.
     #[inline]
     pub fn note_passed(&mut self, at: usize, frames: usize) {
         if frames > 0 {
@@ -31,7 +31,7 @@ impl Receivers {
         }
     }
 
-    /// Frames that were passed to the queue in slot `at` are outstanding.
+    /// Notes that passed frames of the queue in slot `at` are outstanding.
     #[cold]
     pub fn note_outstanding(&mut self, at: usize) {
         if !self.outstanding.contains(&at) {

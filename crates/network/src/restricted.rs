@@ -15,7 +15,7 @@ pub struct Restricted {
 }
 
 impl Restricted {
-    /// By these restrictions. Nothing is remembered of a filter's answers.
+    /// These restrictions for one queue, with an empty cache of the filter's answers.
     pub fn new(restrictions: Arc<Restrictions>) -> Self {
         let filter = restrictions.filter.as_ref();
         let filter = filter.map(|port| Box::new(QueueFilter::new(Arc::clone(port))));

@@ -2,8 +2,8 @@
 //! that it may have, and how much it may send and receive.
 //!
 //! Restrictions change while the port is in service. They are in a cell of the port; a worker reads
-//! the cell when it takes a queue over, and when it follows a new topology, and the fabric publishes
-//! one after each change. So nothing is looked up for a frame, nor for a burst.
+//! the cell when it takes a queue over, and when it follows a new topology, and the fabric
+//! publishes one after each change. So no lookup is needed for a frame or a burst.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,10 +25,9 @@ pub struct Restrictions {
     pub guard: Option<Arc<SourceGuard>>,
     /// The connections that the port may have; `None`: any.
     pub filter: Option<Arc<PortFilter>>,
-    /// Token buckets that all frames from the port must fit. Buckets may be shared with other
-    /// ports.
+    /// Token buckets that limit all frames from the port. Buckets may be shared with other ports.
     pub transmit: Limits,
-    /// Token buckets that all frames for the port must fit.
+    /// Token buckets that limit all frames for the port.
     pub receive: Limits,
 }
 
@@ -61,7 +60,7 @@ pub struct RestrictionsTemplate {
     pub receive: Vec<(Unit, Rate)>,
     /// Limits that are shared.
     pub shared: SharedLimits,
-    /// Limits that a port may name to share those instead.
+    /// Named limits that a port may share instead of `shared`.
     pub budgets: BTreeMap<String, SharedLimits>,
 }
 
@@ -95,7 +94,7 @@ impl RestrictionsTemplate {
 pub struct RestrictionsCell(Mutex<Option<Arc<Restrictions>>>);
 
 impl RestrictionsCell {
-    /// With these.
+    /// A cell with these restrictions.
     pub fn new(restrictions: Restrictions) -> Self {
         let cell = RestrictionsCell::default();
         cell.set(restrictions);
@@ -107,7 +106,8 @@ impl RestrictionsCell {
         self.0.lock().clone()
     }
 
-    /// Others from now on. A port that has a filter keeps the connections that the new rules allow.
+    /// Replaces the restrictions. A port that has a filter keeps the connections that the new rules
+    /// allow.
     pub fn set(&self, mut restrictions: Restrictions) {
         let mut present = self.0.lock();
         let filters = (present.as_ref().and_then(|it| it.filter.clone()), &mut restrictions.filter);
@@ -119,7 +119,7 @@ impl RestrictionsCell {
     }
 }
 
-/// Several limits, all of which hold.
+/// Several limits, all of which apply.
 #[derive(Clone, Debug, Default)]
 pub struct Limits(pub Vec<Arc<TokenBucket>>);
 
@@ -177,8 +177,7 @@ impl Limits {
         self.0.is_empty()
     }
 
-    /// Takes room for as many of the frames, from the first on, as there is room for. Returns how
-    /// many.
+    /// Takes room for as many frames as fit, from the first on. Returns how many.
     pub fn take<'a>(&self, now: Instant, frames: impl Into<Frames<'a>>) -> usize {
         let frames = frames.into();
         let mut fitting = frames.len();
@@ -213,7 +212,7 @@ impl Limits {
         frames: impl Into<Frames<'a>>,
     ) -> usize {
         let frames = frames.into();
-        // A guest may have changed the frame: what it costs now is what counts.
+        // A guest may have changed the frame, so its present load counts.
         let fits = frames.first().is_some_and(|first| Load::of(first) == reserved.load);
         if !fits {
             self.cancel(&reserved);
@@ -236,7 +235,7 @@ fn take_prefix(bucket: &TokenBucket, now: Instant, frames: Frames<'_>) -> usize 
     let mut fits = frames.len();
     for _ in 0..ATTEMPTS {
         let load = Load::sum(frames.range(0..fits)).in_units(unit);
-        // What is bigger than a burst goes alone.
+        // A frame bigger than the limit's burst goes alone.
         if (load <= burst || fits <= 1) && bucket.take(now, load) {
             return fits;
         }
@@ -318,7 +317,7 @@ mod tests {
         let short = frames(&[20, 20]);
         assert_eq!(limits.take(now + Duration::from_millis(69), &short), 0);
         assert_eq!(limits.take_reserved(reserved.ready, reserved, &long), 1);
-        // It leaves room where it was found to be another frame, or never sent.
+        // A reservation whose frame has changed, or was never sent, gives its room back.
         let later = now + Duration::from_secs(1);
         assert_eq!(limits.take(later, &frames(&[150])), 1);
         let reserved = limits.reserve(later, &long[0]);

@@ -1,9 +1,9 @@
 //! Frames that wait for room at a full receiver, in their sender's ring.
 //!
-//! Whether a frame for a full receiver waits is decided here, and for how long in
-//! [`backpressure`](crate::backpressure). A hostile receiver could be full most of the time, and a
-//! hostile sender could mix frames for such a receiver with others: neither may hold up a third
-//! party, so a sender counts as one with several receivers for
+//! This module decides whether a frame for a full receiver waits;
+//! [`backpressure`](crate::backpressure) decides for how long. A hostile receiver could be full
+//! most of the time, and a hostile sender could mix frames for such a receiver with others. Neither
+//! may hold up a third party. So a sender counts as one with several receivers for
 //! [`SOLE_AFTER`](crate::wait::SOLE_AFTER) after it sent to another port.
 
 use std::time::Instant;
@@ -18,8 +18,8 @@ use crate::sharing::Sharing;
 use crate::wait::Wait;
 
 impl FramePipeline {
-    /// The receiver in slot `dst` is full for frame `at` of the burst of slot `src`. Returns until
-    /// when the frame may wait, or why it was dropped. Then it is counted.
+    /// Handles frame `at` of the burst of slot `src`, for which the receiver in slot `dst` is full.
+    /// Returns until when the frame may wait, or the reason why it was dropped and counted.
     #[cold]
     pub(crate) fn wait_for_room(
         &mut self,
@@ -65,7 +65,7 @@ impl FramePipeline {
         Some(port)
     }
 
-    /// The next frame of the queue in slot `src` waits.
+    /// Makes the next frame of the queue in slot `src` wait.
     #[cold]
     pub(crate) fn block(&mut self, src: usize, wait: Wait) {
         if let Some(slot) = self.slots.get_mut(src) {
@@ -74,8 +74,8 @@ impl FramePipeline {
         }
     }
 
-    /// Whether the next frame of the queue in slot `src` would only find its receiver as full as
-    /// before, or its sender has to wait for another reason.
+    /// Whether the next frame of the queue in slot `src` must still wait, because its receiver is
+    /// as full as before or for another reason.
     #[inline]
     pub(crate) fn must_wait(&mut self, src: usize) -> bool {
         match self.slots.get(src).and_then(|slot| slot.sending.wait) {

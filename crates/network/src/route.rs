@@ -1,8 +1,8 @@
 //! Which of a receiver's queues a frame goes to.
 //!
-//! A flow stays on the worker that fetched it: among the receiver's enabled queues, the worker
-//! chooses by flow hash one that it owns itself ([`crate::indirection_table`]). Only when it owns
-//! none is the frame handed off to another worker.
+//! A flow stays on the worker that fetched it: the worker chooses, by flow hash, among those of the
+//! receiver's enabled queues that it owns itself ([`crate::indirection_table`]). A frame is handed
+//! off to another worker only if the worker owns none of these queues.
 //!
 //! Headers are private copies, but their values are the sender's: a sender can aim all of its
 //! flows at one bucket, and then only its own flows share that bucket's queue.
@@ -30,7 +30,7 @@ pub struct Route {
     table: Option<IndirectionTable>,
     /// The port's own selector, and the egress of each of its queues, by index.
     selector: Option<(Arc<dyn QueueSelector>, Vec<Egress>)>,
-    /// Frames have been sent there, and it is not known of which flows.
+    /// Frames of unknown flows have been sent to the port.
     used: Cell<bool>,
     /// Longest IP packet that the port takes, in bytes.
     pub mtu: Option<u16>,
@@ -45,7 +45,7 @@ impl Route {
         self.selector.is_none() && self.mtu.is_none() && self.table.is_none()
     }
 
-    /// The table that alone says which queue a frame goes to, if that is so.
+    /// The indirection table, if the queue depends on nothing else.
     #[inline]
     pub fn indirection(&self) -> Option<&IndirectionTable> {
         let alone = self.selector.is_none() && self.mtu.is_none() && self.only.is_none();
@@ -58,15 +58,15 @@ impl Route {
         self.only.is_some() || self.table.is_some()
     }
 
-    /// The queue for frame `i` of a burst, and where what its flow costs is counted.
+    /// The queue for frame `i` of a burst, and the counter of its flow's cost.
     #[inline(always)]
     pub fn egress(&self, burst: &Burst, i: usize) -> (&Egress, Option<&Cell<u64>>) {
         let (headers, head) = (&burst.frame(i).headers, burst.head(i).as_slice());
         self.choose(headers, head, || frame::flow_hash(headers, head))
     }
 
-    /// The queue for a frame of a flow, and where what its flow costs is counted. That, and `hash`,
-    /// are only computed when there are several queues.
+    /// The queue for a frame of a flow, and the counter of the flow's cost. The counter and `hash`
+    /// are only needed when there are several queues.
     #[inline(always)]
     fn choose(
         &self,
@@ -90,8 +90,8 @@ impl Route {
         }
     }
 
-    /// The view of a port from a worker. What was known of the port before, `old`, stays as far as
-    /// it still holds.
+    /// The route to a port from a worker. The state of `old`, the former route, is kept as far as
+    /// it is still valid.
     fn new(port: &PortView, view: &View, old: Option<Route>) -> Self {
         let dealt = old.as_ref().and_then(|old| old.dealt);
         let old = old.and_then(Route::into_table);
@@ -127,7 +127,8 @@ impl Route {
         match near.as_slice() {
             [] => {}
             [one] => {
-                // Flows that were busy before are taken to be so for as long as it is the only one.
+                // Flows that were busy before are assumed to stay busy while this is the only
+                // queue.
                 route.used.set(old.is_some());
                 route.only = Some(*one);
             }
@@ -136,8 +137,8 @@ impl Route {
         route
     }
 
-    /// The queues that flows use. If there was only one, and frames were sent there, the table
-    /// points to that one.
+    /// The table of the queues that flows use. If there was only one queue, and frames were sent to
+    /// it, all buckets of the table point to it.
     fn into_table(self) -> Option<IndirectionTable> {
         self.table.or_else(|| self.only.filter(|_| self.used.get()).map(IndirectionTable::all_to))
     }
@@ -154,7 +155,7 @@ impl Route {
         packet.saturating_sub(l2) > u32::from(mtu)
     }
 
-    /// Lets flows change queues. Returns how many begin to.
+    /// Lets flows change queues. Returns how many buckets begin to change.
     fn rebalance(&mut self, now: Instant) -> u64 {
         let Some(table) = &mut self.table else { return 0 };
         let since = self.dealt.map(|dealt| now.saturating_duration_since(dealt));
@@ -180,13 +181,13 @@ pub struct View<'a> {
     pub slots: &'a HashMap<QueueId, usize>,
 }
 
-/// How often flows are rebalanced that have hashed badly. Longer than
+/// Interval at which unevenly hashed flows are rebalanced. Must be longer than
 /// [`MAX_QUIET`](crate::indirection_table::MAX_QUIET).
 const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How often the flows of a port are dealt anew at most: they wait meanwhile, and with them what
-/// their senders send to others. So a thousandth of the time is lost, whatever a guest does with
-/// its queues.
+/// The shortest interval at which the flows of a port are dealt anew. The flows wait meanwhile, and
+/// so do frames behind them for other ports. The interval bounds that loss to a thousandth of the
+/// time, whatever a guest does with its queues.
 pub const DEAL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// All ports, seen from one worker.
@@ -207,8 +208,8 @@ impl Routes {
         Routes { own, ports: Vec::new(), moving: false, rebalance_at }
     }
 
-    /// Follows what a worker sees of a topology, in place of the `old` routes. Queues that it
-    /// should own and does not (yet, or any more) are left out.
+    /// Computes the worker's routes from a topology, in place of the `old` routes. Queues that the
+    /// worker should own but does not own (yet, or any more) are left out.
     pub fn follow(&mut self, topology: &Topology, view: &View, old: Vec<Route>) {
         let mut old = old.into_iter();
         let route = |port: &PortView| Route::new(port, view, old.next());
@@ -217,7 +218,7 @@ impl Routes {
         self.moving = receivers.any(|location| location.moving);
     }
 
-    /// Lets flows that have hashed badly change queues. Returns how many begin to.
+    /// Lets unevenly hashed flows change queues. Returns how many buckets begin to change.
     #[cold]
     pub fn rebalance(&mut self, now: Instant) -> u64 {
         self.rebalance_at = now + REBALANCE_INTERVAL;

@@ -48,9 +48,9 @@ pub(crate) struct Parts {
 
 /// A request to a worker.
 pub enum Request {
-    /// To take profiles, or stop that.
+    /// Starts or stops taking profiles.
     Profile(ProfileRequest),
-    /// To change captures. What is left over of it goes to the sender.
+    /// Changes captures. Taps that are no longer needed go to the sender.
     Capture(CaptureChange, Sender<Leftover>),
 }
 
@@ -65,11 +65,11 @@ pub enum CaptureChange {
     Forget(PortId),
 }
 
-/// A request to take profiles from now on, or, with number zero, to stop that.
+/// A request to take profiles from now on, or to stop if `number` is zero.
 pub struct ProfileRequest {
-    /// Another number than that of the request before.
+    /// The number of the request, which differs from that of the request before.
     pub number: u64,
-    /// Closed when the worker goes by it.
+    /// Dropped when the worker follows the request.
     pub done: Sender<()>,
 }
 
@@ -125,7 +125,7 @@ impl FramePipeline {
         left
     }
 
-    /// The queue in slot `at` has left: whoever waited for it waits no longer.
+    /// Ends all waits for the queue in slot `at`, which has left.
     fn forget(&mut self, at: usize) {
         self.receivers.dirty.retain(|&other| other != at);
         self.receivers.outstanding.retain(|&other| other != at);
@@ -216,7 +216,7 @@ impl Pipeline for FramePipeline {
                 drop(done);
             }
             Request::Capture(change, left) => {
-                // Nobody may be there to take it, if the fabric is gone.
+                // The receiver is gone if the fabric is.
                 let _ = left.send(Leftover(self.change_captures(change)));
             }
         }

@@ -25,7 +25,7 @@ pub struct Service {
     /// The part of `cost` that was not known when the burst was fetched: copies of floods, and
     /// segments.
     pub added: u64,
-    /// So many of its first frames have taken room in the limits of their port.
+    /// How many frames at the front have taken room in the limits of their port.
     pub taken: usize,
     /// The queue is likely to have more: its burst was as long as it could be, and all of it is
     /// done.

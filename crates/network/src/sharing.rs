@@ -6,13 +6,13 @@ pub enum Sharing {
     /// One receiver, which may fetch the frame itself.
     #[default]
     Sole,
-    /// Receivers of which none is waited for.
+    /// Several receivers, none of which is waited for.
     Flood,
-    /// A receiver as any other, and then mirrors.
+    /// An ordinary receiver, and then mirrors.
     Mirrored,
-    /// A mirror: the frame has taken its own way already.
+    /// A mirror: the frame itself was delivered before.
     Mirror,
-    /// The sender itself: the frame has become the answer to what it asked for.
+    /// The sender itself: the frame was turned into the answer to its request.
     Answer,
 }
 

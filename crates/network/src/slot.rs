@@ -33,7 +33,7 @@ pub type OnError = Arc<dyn Fn(u16, QueueError) + Send + Sync>;
 
 /// A pair on its way to a worker.
 pub struct Attachment {
-    /// The queue's name as long as it is attached.
+    /// The queue's id while it is attached.
     pub id: QueueId,
     /// Its port.
     pub port: PortId,
@@ -63,7 +63,7 @@ pub struct Attachment {
 pub enum Leaving {
     /// Back to its port.
     Detach,
-    /// To another worker, when these numbers of batches from each worker have been delivered here.
+    /// To another worker, once this number of batches from each worker has been delivered here.
     Migrate(Vec<u64>),
 }
 
@@ -94,7 +94,7 @@ pub struct Receiving {
     pub passed: PassedGrants,
     /// Work done for the frames put last beyond the usual cost of frames: segments, checksums.
     pub added: u64,
-    /// What its buffers cost too much.
+    /// Debt for the excess cost of its buffers.
     pub debt: ReceiveDebt,
     /// Its interrupts, if they are deferred.
     pub coalescer: Option<InterruptCoalescer>,
@@ -192,9 +192,9 @@ impl Slot {
         self.leaving.is_none() && self.receiving.passed.may_pass()
     }
 
-    /// Whether nothing more is fetched before something of it that is in flight comes back. Its
-    /// ring cannot be armed then: a signal for what lies there would be spent before anything
-    /// could be done about it, and another may never come.
+    /// Whether nothing more can be fetched before something in flight comes back. The ring must not
+    /// be armed in this state: a signal would be used up before its frames could be fetched, and
+    /// another one may never come.
     fn is_held_up(&self) -> bool {
         !self.sending.in_flight.is_empty()
             && (self.sending.held > 0
@@ -236,7 +236,7 @@ impl Slot {
         dropped
     }
 
-    /// Whether its port waits for what its page faults have cost. Then the queue does so, too.
+    /// Whether the port waits for the cost of its page faults. If so, the queue waits as well.
     #[inline]
     pub(crate) fn must_wait_for_faults(&mut self, now: Instant) -> bool {
         self.on.accounts.fault_wait.is_on() && self.wait_for_faults(now)
@@ -252,8 +252,8 @@ impl Slot {
         until.is_some()
     }
 
-    /// The page faults of frames that the queue sent call for so much
-    /// [cost](crate::fault_wait::wait_cost) to be waited for.
+    /// Makes the port wait for `cost`, the [cost](crate::fault_wait::wait_cost) of page faults of
+    /// frames that the queue sent.
     #[cold]
     pub(crate) fn charge_fault_wait(&mut self, cost: u64, now: Instant) {
         self.on.accounts.fault_wait.charge(cost, now);
@@ -276,8 +276,8 @@ impl Slot {
         }
     }
 
-    /// Publishes what was put and completed, and interrupts the peer where it expects that; or says
-    /// until when its interrupt is deferred.
+    /// Publishes what was put and completed, and interrupts the peer where it expects that. Returns
+    /// until when its interrupt is deferred, if it is.
     #[inline]
     #[must_use]
     pub fn flush(&mut self, now: Instant) -> Option<Instant> {
@@ -311,8 +311,8 @@ impl Slot {
         }
     }
 
-    /// Sends the receive interrupt that is deferred, if it is due; or says until when it is
-    /// deferred.
+    /// Sends the deferred receive interrupt if it is due. Returns until when it is deferred
+    /// otherwise.
     pub fn fire_due(&mut self, now: Instant) -> Option<Instant> {
         let coalescer = self.receiving.coalescer.as_ref()?;
         if !coalescer.is_due(now) {
@@ -335,7 +335,7 @@ impl Slot {
         }
     }
 
-    /// Charges the port for interrupts that were slow, if any of those just sent were.
+    /// Charges the port for those of the interrupts just sent that were slow.
     #[inline]
     pub(crate) fn charge_signals(&mut self, now: Instant) {
         let spent = ring::interrupt::take_slow();
@@ -344,9 +344,9 @@ impl Slot {
         }
     }
 
-    /// The port's share of sending pays, and its account of slow interrupts, which ends the session
-    /// of a port that has too many. Frames to the port are not dropped for it: a single interrupt
-    /// also takes long when the host gives the CPU to others meanwhile.
+    /// Charges slow interrupts to the port's share of sending, and to its account of slow
+    /// interrupts. A port with too many is stopped. Frames to the port are not dropped: a single
+    /// interrupt is also slow when the host gives the CPU to others meanwhile.
     #[cold]
     fn charge_slow_signals(&mut self, nanoseconds: u64, now: Instant) {
         let cost = nanoseconds.saturating_mul(COST_PER_NS);

@@ -1,5 +1,5 @@
-//! Frames that a receiver cannot take as they are: the tag that its port needs, checksums and
-//! segments that it does not do itself.
+//! Frames that a receiver cannot take as they are: software offload of VLAN tags, checksums and
+//! segmentation.
 //!
 //! A private copy of the head is edited; the payload is read where its sender left it, once. All
 //! lengths come from headers that were parsed in private memory.
@@ -18,8 +18,9 @@ use crate::run::Run;
 use crate::sharing::Sharing;
 use crate::slot::Slot;
 
-/// Least payload of a segment, in bytes. It is less than any network's own maximum: a sender that
-/// asks for less only makes a worker produce thousands of frames out of one.
+/// Least payload of a segment, in bytes. The bound is less than any network's own maximum segment
+/// size: a hostile sender could ask for less, to make a worker produce thousands of frames out of
+/// one.
 const MIN_SEGMENT: u16 = 256;
 
 /// Bytes that are read at a time for a checksum.
@@ -84,8 +85,8 @@ fn complete_checksum(
     enqueue(slot, &head, headers, &offload, run, grant_copies)
 }
 
-/// Cuts a frame into those that it stands for. Once the first is taken, the rest goes out up to the
-/// one for which there is no room; what follows is lost with it. The sender is charged for each
+/// Cuts a frame into those that it stands for. Once the first segment is taken, the others follow
+/// until there is no room for one; that one and the rest are lost. The sender is charged for each
 /// segment, and for the bytes of which a checksum is made.
 fn segment(
     slot: &mut Slot,
@@ -114,7 +115,7 @@ fn segment(
         slot.receiving.added += SEGMENT + if partial { 0 } else { SUMMED * u64::from(segment.len) };
         let piece = (!partial).then_some(&mut piece);
         let put = put_segment(&mut *slot.on.pair, segment, head, body, piece, grant_copies);
-        // The frame itself is then dropped; those that were out are copies of it.
+        // On an error the frame itself is dropped, and the segments that went out count as copies.
         match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
             (put @ (Put::Done | Put::Passed { .. }), len) => {
                 taken(slot, put, len, run);
@@ -136,8 +137,8 @@ fn segment(
     Ok(Outcome::Out(out))
 }
 
-/// Puts one segment: with its checksum, for which bytes are read into `piece`, or without that with
-/// a partial one. Returns its length, too.
+/// Puts one segment, with a full checksum, for which bytes are read into `piece`, or with a partial
+/// one. Also returns the segment's length.
 fn put_segment(
     pair: &mut dyn QueuePair,
     mut segment: Segment,
@@ -162,13 +163,13 @@ fn put_segment(
     bytes[..headers.len()].copy_from_slice(headers);
     bytes[headers.len()..len].copy_from_slice(in_head);
     let headers_len = u16::from(segment.headers_len);
-    // Segments are small, and many: copies are as good.
+    // Segments are small and many, so passing grants would not be cheaper than copies.
     let packet =
         Packet { offload: &offload, headers_len, head: &bytes[..len], body: rest, may_pass: false };
     Ok((pair.put(&packet, grant_copies)?, packet.len()))
 }
 
-/// A segment's payload: what of it is in the private head, and what behind.
+/// A segment's payload: the part in the private head, and the part behind the head.
 fn payload<'a>(segment: &Segment, head: &'a Head, body: Body<'a>) -> (&'a [u8], Body<'a>) {
     let head = head.as_slice();
     let at = |offset: u32| (offset as usize).min(head.len());
@@ -177,7 +178,7 @@ fn payload<'a>(segment: &Segment, head: &'a Head, body: Body<'a>) -> (&'a [u8], 
     (in_head, body.slice(skip, segment.len - in_head.len() as u32))
 }
 
-/// The checksum of bytes that may be changing: they are read once, piece by piece.
+/// The checksum of bytes that a guest may be changing. Each byte is read once.
 fn sum(mut body: Body<'_>, piece: &mut [u8; PIECE]) -> Sum {
     let mut sum = Sum::new();
     loop {

@@ -1,9 +1,10 @@
-//! Where a worker's time goes: time stamps between its steps, taken only while a profile is.
+//! Profiles of a worker's time, by time stamps between its steps.
 //!
 //! All time between two stamps belongs to one step, so that the steps add up to the whole time of
-//! the worker. What a burst took is charged to the queues that received its frames, too, to each by
-//! how many it got. For frames that go to another worker, what was done here goes with them. What
-//! nobody received, and polling and sleeping, is charged to no queue.
+//! the worker. The time of a burst is also charged to the queues that received its frames, in
+//! proportion to their numbers. For frames that are handed off, the time spent here is passed on to
+//! the other worker. Time for frames that no queue received, and for polling and sleeping, is
+//! charged to no queue.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Does `work`, and takes the time.
+    /// Runs `work`, and adds its time.
     #[inline]
     pub fn during<T>(&mut self, work: impl FnOnce() -> T) -> T {
         if !self.on {
@@ -42,9 +43,9 @@ struct Share {
 
 /// A worker's stamps.
 pub struct StageProfiler {
-    /// The request that it goes by; zero: it takes none.
+    /// The present request; zero: no stamps are taken.
     number: u64,
-    /// The first request since it took none.
+    /// The first request since stamps were last off.
     since: u64,
     last: u64,
     /// Times of the present burst's steps.
@@ -78,7 +79,7 @@ impl StageProfiler {
         self.is_on().then_some(self.since)
     }
 
-    /// Goes by another request; what was between the last stamp and now was polling.
+    /// Follows another request. The time since the last stamp counts as polling.
     pub fn set_request(&mut self, number: u64, heads: &mut Stopwatch) {
         self.mark(Step::Poll);
         self.forget();
@@ -110,7 +111,7 @@ impl StageProfiler {
     #[cold]
     fn stamp(&mut self, step: Step, copied: u64) {
         let now = ticks::now();
-        // A worker may have come to another CPU, where less has been counted.
+        // The worker may have moved to another CPU, whose counter is behind.
         let passed = now.saturating_sub(self.last);
         let copied = copied.min(passed);
         self.last = now;
@@ -127,8 +128,8 @@ impl StageProfiler {
         }
     }
 
-    /// Splits off the share of `frames` in the times of the present burst of `all`. The share goes
-    /// with these frames.
+    /// Splits off the share of `frames` out of `all` in the times of the present burst, to be
+    /// passed on with these frames.
     pub fn give(&mut self, frames: usize, all: usize) -> Ticks {
         let mut part = Ticks::default();
         for (part, ticks) in part.iter_mut().zip(&mut self.ticks) {
@@ -221,7 +222,7 @@ mod tests {
         profiler.set_request(1, &mut heads);
         let queues = [Arc::new(QueueCounters::default()), Arc::new(QueueCounters::default())];
         profiler.ticks[Step::Copy as usize] = 1000;
-        // A quarter goes to another worker.
+        // A quarter of the frames goes to another worker.
         let gone = profiler.give(2, 8);
         assert_eq!((gone[Step::Copy as usize], profiler.ticks[Step::Copy as usize]), (250, 750));
         profiler.take(Ticks::from([1, 0, 0, 0, 0, 0, 0]));

@@ -36,7 +36,7 @@ impl Step {
         Step::Sleep,
     ];
 
-    /// The name under which it is shown.
+    /// The name under which the step is shown.
     pub fn name(self) -> &'static str {
         match self {
             Step::Fetch => "fetch",

@@ -1,4 +1,5 @@
-//! Which queues there are, and whose they are: written by the control side, read by every worker.
+//! The topology: all queues and their workers, written by the control side and read by every
+//! worker.
 
 use std::sync::Arc;
 

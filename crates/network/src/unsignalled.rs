@@ -1,17 +1,16 @@
 //! Queues whose peers do not signal.
 //!
 //! A vhost-user front-end may start a transmit ring without a kick descriptor, and expects the ring
-//! to be polled. Such a queue cannot be armed. Polled in every round, it would keep a worker awake
-//! that has nothing to do. So each time that nothing is found, the queue is left alone for twice as
-//! long as before, up to a bound ([`PollInterval`](crate::poll_interval::PollInterval)); a frame ends
-//! that.
+//! to be polled. Such a queue cannot be armed, and polling it in every round would keep an idle
+//! worker awake. So after each empty poll, the queue is left alone for twice as long as before, up
+//! to a bound ([`PollInterval`](crate::poll_interval::PollInterval)). A frame resets the interval.
 
 use crate::pipeline::FramePipeline;
 use crate::wait::Wait;
 
 impl FramePipeline {
-    /// Nothing was fetched from the queue in slot `src`: its next poll is later, if its peer does
-    /// not signal.
+    /// Delays the next poll of the queue in slot `src` if its peer does not signal. Called when
+    /// nothing was fetched.
     #[inline]
     pub(crate) fn poll_later(&mut self, src: usize) {
         let now = self.clock.now;

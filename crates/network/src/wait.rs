@@ -21,9 +21,9 @@ pub enum Wait {
         /// When to drop rather than wait on.
         until: Instant,
     },
-    /// Too much is in flight, to other workers mostly; something that comes back ends the wait.
+    /// Too much is in flight, usually to other workers. Anything that comes back ends the wait.
     InFlight,
-    /// The sender has used up its rate, or where its frame goes is about to change.
+    /// The sender has used up its rate, or the egress of its frame is about to change.
     Until(Instant),
 }
 

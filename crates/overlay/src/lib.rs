@@ -1,16 +1,16 @@
-//! Virtual networks over an IP underlay, as far as they are tables: no sockets, no threads, no
-//! clock.
+//! The tables of virtual networks over an IP underlay, without sockets, threads or a clock.
 //!
-//! The far end of each tunnel, a VTEP in one network, is a port of the switch. So where a station
-//! is, what is learned, what is flooded, and that nothing goes from tunnel to tunnel is decided by
-//! the switch, and kept in the flow caches of workers. What is decided here is on which of those
-//! ports a datagram came in ([`VtepTable::ingress`]), or under which name it is refused
-//! ([`Refusal`]).
+//! The far end of each tunnel, a VTEP in one network, is a port of the switch. So the switch
+//! decides where a station is, which addresses are learned, which frames are flooded, and that no
+//! frame goes from tunnel to tunnel; the flow caches of workers keep its decisions. This crate
+//! decides on which of those ports a datagram came in ([`VtepTable::ingress`]), or for which reason
+//! it is refused ([`Refusal`]).
 //!
-//! [`mirror`] follows what EVPN's control plane says, as rows of the kernel's tables.
+//! [`mirror`] follows EVPN's control plane, through rows of the kernel's tables.
 //!
-//! An underlay authenticates nobody. A datagram is let in only from an address that was named as a
-//! VTEP, and only into networks that were named with it; whoever can forge that address is inside.
+//! An underlay does not authenticate senders. A datagram is accepted only from an address that was
+//! configured as a VTEP, and only into that VTEP's networks. A hostile host that can forge such an
+//! address can send into these networks.
 
 #![forbid(unsafe_code)]
 

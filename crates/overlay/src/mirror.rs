@@ -1,24 +1,23 @@
-//! What EVPN's control plane says, as it stands in the kernel's tables, and what follows from it for
-//! the tunnels of an overlay.
+//! A mirror of EVPN's control plane, from the kernel's tables to the tunnels of an overlay.
 //!
-//! FRR writes the addresses that other hosts announce into the tables of a VXLAN device and a bridge
-//! of the kernel, and announces those that it finds at other ports of the bridge. The devices are
-//! shadows: they carry no traffic. This is a state machine without sockets and without a clock:
-//! rows go in as the kernel tells them, in any order and any number of times, and
-//! [`reconcile`](Mirror::reconcile) says what changes for the overlay.
+//! FRR writes the addresses that other hosts announce into the tables of a VXLAN device and a
+//! bridge of the kernel, and announces those that it finds at other ports of the bridge. These
+//! devices carry no traffic. The mirror is a state machine without sockets and without a clock:
+//! rows go in as the kernel reports them, in any order and any number of times, and
+//! [`reconcile`](Mirror::reconcile) returns the changes for the overlay.
 //!
 //! IP addresses are rows of neighbours of the bridge: FRR's have the mark of a control plane, and
 //! those without it are this host's.
 //!
-//! Two tables are joined. The bridge's row says behind which port a station is; the device's row says
-//! which VTEP it is at, and stays when the station moves in here, so it counts only together with a
-//! row of the bridge.
+//! Two tables are joined. The bridge's row gives the port of a station; the device's row gives its
+//! VTEP. The device's row stays when the station moves to this host, so it counts only together
+//! with a row of the bridge.
 //!
 //! **Headless.** A control plane that ends takes all rows with it. A station that is withdrawn
-//! together with its VTEP stays in use, *stale*, for [`STALE_MS`]; one that is withdrawn alone goes.
-//! The VTEP's row, that of its floods, is the last of all, so this is decided when no row was
-//! withdrawn for [`QUIET_MS`]. For a host that is dead, nothing is lost by that but frames that
-//! would be lost anyway.
+//! together with its VTEP stays in use, *stale*, for [`STALE_MS`]; one that is withdrawn alone
+//! goes. The VTEP's row for floods is the last of all, so this is decided when no row was withdrawn
+//! for [`QUIET_MS`]. If the other host is dead, the delay loses only frames that would be lost
+//! anyway.
 
 mod addresses;
 mod claims;
@@ -39,8 +38,8 @@ pub const QUIET_MS: u64 = 500;
 pub const PATIENCE_MS: u64 = 3000;
 /// How long stale VTEPs and stations stay in use, in milliseconds.
 pub const STALE_MS: u64 = 120_000;
-/// How long what an earlier process has announced stays so without a sign of life, in milliseconds:
-/// as long as a silent station is known.
+/// How long announcements of an earlier process are kept without a frame of the station, in
+/// milliseconds: as long as a silent station is known.
 pub const ADOPTED_MS: u64 = 300_000;
 /// Most stations of a network that are kept, and most IP addresses of stations.
 pub const MAX_STATIONS: usize = 131_072;
@@ -67,7 +66,7 @@ pub enum Row {
         port: u32,
         /// The station.
         mac: Mac,
-        /// Whether the row says that the station is nowhere else.
+        /// Whether the row excludes other places of the station.
         sticky: bool,
     },
     /// A VXLAN device has a station at a VTEP, or, without an address, sends floods there.
@@ -87,7 +86,7 @@ pub enum Row {
         address: IpAddr,
         /// The station.
         owner: Owner,
-        /// Whether a control plane has said so; else, this host.
+        /// Whether a control plane has written the row, and not this host.
         learned: bool,
     },
 }
@@ -95,15 +94,15 @@ pub enum Row {
 /// A change of the overlay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// There is a VTEP in a network, and floods go there or do not.
+    /// A VTEP in a network is new or changed; the flag says whether floods go there.
     Vtep(Vni, IpAddr, bool),
-    /// There is no such VTEP any more. No station is there.
+    /// A VTEP is gone. No station is behind it any more.
     NoVtep(Vni, IpAddr),
-    /// A station is at a VTEP that is there.
+    /// A station is behind an existing VTEP.
     Station(Vni, Mac, IpAddr),
-    /// A station is at no VTEP any more.
+    /// A station is behind no VTEP any more.
     NoStation(Vni, Mac),
-    /// A station has an IP address; `None`: nobody is known to have it any more.
+    /// A station has an IP address; `None`: the owner is not known any more.
     Neighbour(Vni, IpAddr, Option<Owner>),
 }
 
@@ -114,7 +113,7 @@ pub struct Announcement {
     pub here: u32,
     /// The station.
     pub mac: Mac,
-    /// Whether it is there from now on, and how.
+    /// Its presence from now on.
     pub presence: Presence,
 }
 
@@ -133,12 +132,12 @@ pub struct AddressAnnouncement {
 /// Whether a station is at a port of this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Presence {
-    /// It is not.
+    /// The station is not at this host.
     Away,
-    /// It is, and may move to other hosts.
+    /// The station is at this host, and may move to other hosts.
     Moves,
-    /// It is, and other hosts are not to believe anybody else who claims it: sticky (RFC 7432,
-    /// clause 7.7).
+    /// The station is at this host, and other hosts must not accept other claims of it: sticky (RFC
+    /// 7432, clause 7.7).
     Sticky,
 }
 
@@ -147,7 +146,7 @@ pub enum Presence {
 pub struct Peer {
     /// Whether floods go there.
     pub floods: bool,
-    /// Whether the control plane knows nothing of it any more.
+    /// Whether the control plane does not know it any more.
     pub stale: bool,
 }
 
@@ -155,7 +154,7 @@ pub struct Peer {
 #[derive(Default)]
 pub struct Mirror {
     networks: BTreeMap<Vni, Network>,
-    /// Rows that were refused: there are too many.
+    /// Rows that were refused because there are too many.
     refused: u64,
     /// The rows of a dump that is under way.
     dump: Option<HashSet<(u32, Mac, Option<IpAddr>)>>,
@@ -193,7 +192,7 @@ impl Mirror {
         networks.flat_map(|(vni, network)| network.peers().map(|(vtep, peer)| ((*vni, vtep), peer)))
     }
 
-    /// A row came or went, at a time in milliseconds.
+    /// Applies a row that came or went, at a time in milliseconds.
     pub fn apply(&mut self, now: u64, row: Row, present: bool) {
         if let (Some(dump), true) = (&mut self.dump, present) {
             dump.insert(key(&row));
@@ -210,12 +209,12 @@ impl Mirror {
         }
     }
 
-    /// All rows come now, one by one, and those that do not are gone.
+    /// Begins a dump: all rows follow, one by one, and rows that do not follow are gone.
     pub fn begin_dump(&mut self) {
         self.dump = Some(HashSet::new());
     }
 
-    /// That were all rows.
+    /// Ends a dump.
     pub fn end_dump(&mut self, now: u64) {
         let Some(came) = self.dump.take() else { return };
         for network in self.networks.values_mut() {
@@ -225,31 +224,31 @@ impl Mirror {
         }
     }
 
-    /// A station is at a port of this host, or is there no more.
+    /// Sets whether a station is at a port of this host.
     pub fn set_here(&mut self, vni: Vni, mac: Mac, presence: Presence) {
         if let Some(network) = self.networks.get_mut(&vni) {
             network.set_here(mac, presence);
         }
     }
 
-    /// The configuration gives a station that is at a port of this host these IP addresses, and no
-    /// others. They go with the station.
+    /// Sets the IP addresses that the configuration gives to a station at a port of this host. They
+    /// are removed with the station.
     pub fn set_addresses(&mut self, vni: Vni, mac: Mac, addresses: &[IpAddr]) {
         if let Some(network) = self.networks.get_mut(&vni) {
             network.addresses_mut().set_given(mac, addresses);
         }
     }
 
-    /// A station that is at a port of this host says that it has these IP addresses, and no others.
-    /// They go with the station. One that the configuration gives to a station of this host is that
-    /// station's, whoever else claims it.
+    /// Sets the IP addresses that a station at a port of this host claims to have. They are removed
+    /// with the station. An address that the configuration gives to a station of this host belongs
+    /// to that station, even if others claim it.
     pub fn set_heard(&mut self, vni: Vni, mac: Mac, addresses: &[IpAddr]) {
         if let Some(network) = self.networks.get_mut(&vni) {
             network.addresses_mut().set_heard(mac, addresses);
         }
     }
 
-    /// These stations, and no others, are at ports of this host in a network.
+    /// Sets all stations at ports of this host in a network.
     pub fn set_all_here(&mut self, vni: Vni, macs: &HashMap<Mac, Presence>) {
         let Some(network) = self.networks.get_mut(&vni) else { return };
         let gone = network.here().keys().filter(|mac| !macs.contains_key(mac));
@@ -260,18 +259,18 @@ impl Mirror {
         new.into_iter().for_each(|(mac, presence)| network.set_here(mac, presence));
     }
 
-    /// What is to be written to the kernel's tables.
+    /// The rows to write to the kernel's tables.
     pub fn announcements(&mut self, now: u64) -> Vec<Announcement> {
         self.networks.values_mut().flat_map(|network| network.announcements(now)).collect()
     }
 
-    /// What is to be written to the kernel's tables of neighbours, after
+    /// The rows to write to the kernel's neighbour tables, after
     /// [`announcements`](Self::announcements).
     pub fn address_announcements(&mut self) -> Vec<AddressAnnouncement> {
         self.networks.values_mut().flat_map(Network::address_announcements).collect()
     }
 
-    /// What changes for the overlay: VTEPs come before their stations, and go after them.
+    /// The changes for the overlay. A VTEP is added before its stations, and removed after them.
     pub fn reconcile(&mut self, now: u64) -> Vec<Change> {
         let mut changes = Vec::new();
         for (vni, network) in &mut self.networks {
@@ -280,13 +279,13 @@ impl Mirror {
         changes
     }
 
-    /// When there is something to do, if no row comes before; in milliseconds.
+    /// The time in milliseconds at which there is work to do even if no row comes before.
     pub fn deadline(&self) -> Option<u64> {
         self.networks.values().filter_map(Network::deadline).min()
     }
 }
 
-/// What tells rows apart.
+/// The key of a row.
 fn key(row: &Row) -> (u32, Mac, Option<IpAddr>) {
     match *row {
         Row::Bridge { port, mac, .. } => (port, mac, None),

@@ -1,4 +1,4 @@
-//! Why a datagram from the underlay is not let in.
+//! The reasons why a datagram from the underlay is refused.
 
 use frame::vxlan::BadVxlan;
 

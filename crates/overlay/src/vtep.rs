@@ -1,4 +1,4 @@
-//! Which VTEPs each network has, and the port that stands for each.
+//! The VTEPs of each network, and the port that stands for each.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ pub enum VtepError {
     /// It is this host's own.
     #[error("{0} is this host's own address")]
     Own(IpAddr),
-    /// Its family is another one than that of this host's.
+    /// Its address family differs from that of this host's VTEP.
     #[error("{0} is no address of the family of the local one")]
     Family(IpAddr),
     /// No host has such an address.
@@ -36,14 +36,14 @@ pub enum VtepError {
 #[derive(Clone, Debug)]
 pub struct VtepTable {
     local: IpAddr,
-    // The default hasher is keyed: nobody can make collisions.
+    // The default hasher is keyed, so a hostile host cannot cause collisions.
     ports: HashMap<(Vni, IpAddr), PortId>,
     /// Peers of each network.
     networks: HashMap<Vni, usize>,
 }
 
 impl VtepTable {
-    /// No networks yet; `local` is this host's own VTEP.
+    /// A table without networks; `local` is this host's own VTEP.
     pub fn new(local: IpAddr) -> VtepTable {
         VtepTable { local, ports: HashMap::new(), networks: HashMap::new() }
     }
@@ -53,7 +53,7 @@ impl VtepTable {
         self.local
     }
 
-    /// A network that is here, perhaps without any peer.
+    /// Adds a network, which may have no peer yet.
     pub fn add_network(&mut self, vni: Vni) {
         self.networks.entry(vni).or_insert(0);
     }
@@ -72,7 +72,7 @@ impl VtepTable {
     /// Whether a peer could be added.
     ///
     /// # Errors
-    /// Why it could not.
+    /// The reason why it could not be added.
     pub fn check(&self, vni: Vni, vtep: IpAddr) -> Result<(), VtepError> {
         let broadcast = matches!(vtep, IpAddr::V4(v4) if v4.is_broadcast());
         if vtep.is_unspecified() || vtep.is_multicast() || broadcast {
@@ -90,7 +90,7 @@ impl VtepTable {
         if self.ports.len() >= MAX_VTEPS { Err(VtepError::Full) } else { Ok(()) }
     }
 
-    /// Removes a peer; the port that stood for it, if there was one.
+    /// Removes a peer. Returns the port that stood for it, if there was one.
     pub fn remove(&mut self, vni: Vni, vtep: IpAddr) -> Option<PortId> {
         let port = self.ports.remove(&(vni, vtep))?;
         if let Some(peers) = self.networks.get_mut(&vni) {
@@ -114,7 +114,7 @@ impl VtepTable {
     /// The port that a datagram of `len` bytes from `source` came in on, which starts with `head`.
     ///
     /// # Errors
-    /// Why it is not let in.
+    /// The reason why it is refused.
     pub fn admit(&self, source: IpAddr, head: &[u8], len: usize) -> Result<PortId, Refusal> {
         self.ingress(read_header(head, len)?, source)
     }

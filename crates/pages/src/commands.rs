@@ -11,11 +11,11 @@ const BEFORE: [&str; 9] = ["if", "then", "while", "until", "do", "!", "exec", "s
 /// The program, and the target of make, that counts instructions.
 const COUNT: &str = "bench-instructions";
 
-/// Checks a program's command line: whether it is consistent, and whether its parser takes what the
-/// pages print.
+/// Checks a program's command line: whether it is consistent, and whether its parser accepts the
+/// invocations in the pages.
 ///
 /// # Panics
-/// When it is not, or does not.
+/// When one of the two does not hold.
 pub fn check_command_line<C: Parser>(program: &str) {
     C::command().debug_assert();
     check_commands(program, |words| C::try_parse_from(words).map(drop));
@@ -52,7 +52,7 @@ fn is_wrong(kind: ErrorKind, is_whole: bool) -> bool {
     }
 }
 
-/// The invocations in a page, and whether they are whole.
+/// The invocations in a page, and whether they are complete.
 fn invocations(page: &Page, program: &str) -> Vec<(Vec<String>, bool)> {
     let mut found = Vec::new();
     for block in page.blocks().into_iter().filter(|block| block.language == "sh") {
@@ -61,7 +61,7 @@ fn invocations(page: &Page, program: &str) -> Vec<(Vec<String>, bool)> {
             .extend(all.iter().filter_map(|words| invocation(words, program)).map(|it| (it, true)));
     }
     for span in code_spans(&page.text) {
-        // A synopsis is no command.
+        // A synopsis is not a command.
         if !span.contains(['[', '|', '\u{2026}']) {
             let all = simple_commands(span);
             found.extend(

@@ -1,8 +1,8 @@
-//! Reads what the project's Markdown pages print: commands and configurations. Tests run or check
-//! them, so that pages stay true.
+//! Reads the commands and configurations in the project's Markdown pages. Tests run or check them,
+//! so that pages stay true.
 //!
-//! A comment says what a test does with the fenced block below it; it is invisible when the page is
-//! rendered. Each block of shell commands has one:
+//! A comment says what a test does with the fenced block below it. The comment is invisible in the
+//! rendered page. Each block of shell commands has one:
 //!
 //! - `<!-- test: run -->`: the block is part of the page's script, which is run.
 //! - `<!-- test: run=background -->`: the same, for a command that serves until it is killed.
@@ -11,8 +11,8 @@
 //!   is not checked.
 //! - `<!-- test: before`, lines of shell, `-->`: these lines are part of the page's script.
 //!
-//! `<!-- test: file=NAME -->` above a configuration or another file says that the page's script finds
-//! it under that name.
+//! `<!-- test: file=NAME -->` above a configuration or another file says that the page's script
+//! finds it under that name.
 
 #![forbid(unsafe_code)]
 
@@ -93,7 +93,7 @@ impl Page {
     /// Its fenced blocks and the shell lines in its comments, in order.
     ///
     /// # Panics
-    /// When a comment for tests is none of those that there are.
+    /// When a comment for tests is unknown.
     pub fn parts(&self) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut marker = None;

@@ -17,18 +17,18 @@ use crate::region::Memory;
 /// Most pieces of one `writev(2)`.
 pub(crate) const IOV_MAX: usize = libc::UIO_MAXIOV as usize;
 
-/// Where the bytes of a gather come from.
+/// The origin of the bytes of a gather.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// The memory that the spans point into.
     pub(crate) pins: Vec<Arc<Memory>>,
-    /// Granted pieces; then there are no spans.
+    /// Granted pieces. A gather has either these or spans.
     pub(crate) granted: Vec<Piece>,
     /// Copies the granted pieces.
     pub(crate) engine: Option<Arc<dyn Engine>>,
     /// The pages of the granted pieces that stay mapped here.
     pub(crate) pages: Vec<Arc<Pages>>,
-    /// Nothing but their bytes is granted, so their grants may be passed on.
+    /// The grants cover nothing but the pieces' bytes, so they may be passed on.
     pub(crate) passable: bool,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Body<'a> {
         self.len == 0
     }
 
-    /// The `len` bytes from `offset`; fewer when there are fewer.
+    /// The `len` bytes from `offset`, or as many as there are.
     #[inline]
     #[must_use]
     pub fn slice(&self, offset: u32, len: u32) -> Body<'a> {
@@ -106,7 +106,7 @@ impl<'a> Body<'a> {
         all.get(first..first + self.count as usize).unwrap_or_default()
     }
 
-    /// Whether they lie in granted pages, where only a hypervisor gets at them.
+    /// Whether the bytes lie in granted pages, which only a hypervisor can access.
     #[inline]
     pub fn is_granted(&self) -> bool {
         self.spans.is_empty() && self.len > 0
@@ -122,7 +122,7 @@ impl<'a> Body<'a> {
         self.source.map_or(&[], |source| &source.pins)
     }
 
-    /// In how many pieces they lie, at most.
+    /// The most pieces that the bytes lie in.
     pub fn fragments(&self) -> usize {
         match self.is_granted() {
             true => self.count as usize,
@@ -146,7 +146,7 @@ impl<'a> Body<'a> {
             .filter(|piece| piece.len > 0)
     }
 
-    /// The pieces that it lies in, if their grants may be passed on by `engine`.
+    /// The pieces of the body, if `engine` may pass on their grants.
     pub fn passable(
         &self,
         engine: &Arc<dyn Engine>,
@@ -156,12 +156,12 @@ impl<'a> Body<'a> {
             .then(|| self.granted().map(|piece| (piece.at, piece.len)))
     }
 
-    /// How long the pieces are that it lies in, if they are granted.
+    /// The lengths of the body's pieces, if they are granted.
     pub fn granted_lens(&self) -> impl Iterator<Item = u32> + use<'a> {
         self.granted().map(|piece| piece.len.into())
     }
 
-    /// Where its pieces begin, in bytes from the start of a page, and how long they are.
+    /// The offset of each piece from the start of a page, and its length, in bytes.
     pub fn places(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
         let granted = self.granted().map(|piece| (piece.at.offset.into(), piece.len.into()));
         let (mut skip, mut left) = (self.skip, self.len);
@@ -174,11 +174,11 @@ impl<'a> Body<'a> {
         granted.chain(mapped.filter(|(_, len)| *len > 0))
     }
 
-    /// Copies granted bytes to address `addr` of `mem`, now, with the room that `copies` has when
-    /// it is empty.
+    /// Copies granted bytes to address `addr` of `mem` at once. `copies`, which must be empty, is
+    /// used for the copies.
     ///
     /// # Errors
-    /// The status of the first copy that was not made.
+    /// The status of the first copy that failed.
     pub fn bring(&self, copies: &mut Copies, mem: &Arc<Memory>, addr: u64) -> Result<(), Status> {
         let engine = self.engine().ok_or(Status::BAD_PAGE)?;
         fetch_granted(&**engine, self.granted(), copies, |copies, offset, len| {
@@ -187,7 +187,7 @@ impl<'a> Body<'a> {
     }
 
     /// Copies from the start into `buf`; returns how many bytes were copied: the lesser of both
-    /// lengths. Fewer when they are granted, and can't be had.
+    /// lengths, or fewer when granted bytes cannot be copied.
     pub fn read(&self, buf: &mut [u8]) -> usize {
         match self.engine().filter(|_| self.is_granted()) {
             Some(engine) => {
@@ -199,7 +199,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// [`read`](Self::read) for bytes that are not granted; those that are, are none to it.
+    /// [`read`](Self::read) for mapped bytes only. Granted bytes are ignored.
     #[inline]
     pub fn read_mapped(&self, buf: &mut [u8]) -> usize {
         let mut done = 0;
@@ -209,13 +209,13 @@ impl<'a> Body<'a> {
             unsafe { copy(from, buf.as_mut_ptr().add(done), len) };
             done += len;
         });
-        // What was copied is what the caller looks at: the compiler may not go back to the source.
+        // The caller must see only the copy: the compiler may not read the source again.
         compiler_fence(Ordering::Acquire);
         done
     }
 
-    /// Reads a byte of each page that it lies in, so that pages which are not there are brought in
-    /// now and not when it is copied.
+    /// Reads a byte of each page of the body, so that missing pages fault now and not during the
+    /// copy.
     pub fn touch(&self) {
         self.pieces(self.len, |from, len| {
             let mut at = 0;
@@ -227,7 +227,7 @@ impl<'a> Body<'a> {
         });
     }
 
-    /// Brings all of it near, to be read.
+    /// Prefetches all of the body for reading.
     #[inline]
     pub fn prefetch(&self) {
         self.pieces(self.len, |from, len| {

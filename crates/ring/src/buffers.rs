@@ -1,9 +1,9 @@
 //! Receive buffers that were taken ahead of the frames for them.
 //!
-//! A fixed queue of buffers, oldest first, each with the spans that it lies in. Nearly always that
-//! is one span, kept in the buffer itself; the others wait in a second queue. A frame is placed by
-//! first finding how many buffers it takes ([`Buffers::fit`]), and then filling exactly those
-//! ([`Buffers::fill`]): all or nothing.
+//! A fixed queue of buffers, oldest first, each with the spans that it lies in. A buffer nearly
+//! always has one span, which is kept in the buffer itself; further spans are in a second queue. A
+//! frame is placed by first finding how many buffers it takes ([`Buffers::fit`]), and then filling
+//! exactly those ([`Buffers::fill`]): all or nothing.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -40,7 +40,7 @@ impl Buffer {
     const EMPTY: Buffer = Buffer { first: Span::EMPTY, more: 0, len: 0 };
 }
 
-/// The buffers that a frame takes.
+/// How many buffers a frame takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
     /// So many of the oldest buffers.
@@ -51,7 +51,7 @@ pub(crate) enum Fit {
     Never,
 }
 
-/// The queue. Whose buffers they are, and what they are called in the ring, is the ring's business.
+/// The queue. The ring keeps the ids of the buffers.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     ready: Box<[Buffer; MOST]>,
@@ -91,8 +91,8 @@ impl Buffers {
         if self.crowded { 0 } else { MOST - self.len() }
     }
 
-    /// How many buffers to take so that `n` are ready: none, or a whole batch, so that a frame that
-    /// comes alone finds its buffer looked up already.
+    /// How many buffers to take so that `n` are ready: none, or a whole batch, so that the buffer
+    /// of a single frame has usually been looked up before.
     #[inline]
     pub(crate) fn wanted(&self, n: usize) -> usize {
         let len = self.len();
@@ -117,7 +117,7 @@ impl Buffers {
     }
 
     fn fit_several(&self, total: u64, mergeable: bool) -> Fit {
-        // A used length has 32 bits, and so has what a chain can hold.
+        // A used length has 32 bits, and so has the capacity of a chain.
         if total > u64::from(u32::MAX) {
             return Fit::Never;
         }
@@ -139,12 +139,13 @@ impl Buffers {
         self.ready[self.oldest.wrapping_add(n) % MOST]
     }
 
-    /// Writes a frame into the oldest buffer and takes that out, if there is one, in one piece,
-    /// with room for all of it; returns the number of bytes in it. `None`: nothing was done.
+    /// Writes a frame into the oldest buffer and takes the buffer out, provided that it lies in one
+    /// piece and has room for the whole frame. Returns the number of bytes written. `None`: nothing
+    /// was done.
     ///
-    /// The header goes from registers to its place, as two words: were it put together in memory,
-    /// byte by byte, its copy would wait until those bytes have left the processor's store
-    /// buffer, behind all that is on its way to the peer.
+    /// The header is written from registers, as two words. If it were assembled in memory, byte by
+    /// byte, its copy would wait until those bytes have left the processor's store buffer, behind
+    /// all stores on their way to the peer.
     #[inline(always)]
     pub(crate) fn fill_alone(&mut self, net: [u8; 12], head: &[u8], body: Body<'_>) -> Option<u32> {
         let total = (net.len() + head.len()) as u64 + u64::from(body.len());
@@ -170,13 +171,13 @@ impl Buffers {
             add(head.as_ptr(), head.len());
         }
         body.pieces(body.len(), add);
-        // It had no further spans, so the buffer that had no room for its own has none now either.
+        // The buffer had no further spans, so no room for spans is freed: `crowded` stays.
         self.oldest = self.oldest.wrapping_add(1);
         Some(total as u32)
     }
 
-    /// Prefetches for writing what lies between the lines that were prefetched when the `n`th buffer
-    /// was taken, and its byte `len`. Most frames end before.
+    /// Prefetches, for writing, the lines of the `n`th buffer up to its byte `len` that were not
+    /// prefetched when it was taken. Most frames are shorter than those.
     #[inline(always)]
     pub(crate) fn prefetch(&self, n: usize, len: usize) {
         if len > PREFETCHED && n < self.len() {
@@ -223,7 +224,8 @@ impl Buffers {
         (0..n).map(|i| 1 + self.buffer(i).more as usize).sum()
     }
 
-    /// [`fill`](Self::fill) with a body that is granted: it is only copied when `grant_copies` is flushed.
+    /// [`fill`](Self::fill) with a body that is granted: it is only copied when `grant_copies` is
+    /// flushed.
     #[cold]
     pub(crate) fn fill_granted(
         &mut self,
@@ -268,7 +270,7 @@ impl Buffers {
     }
 }
 
-/// Says in a header with room for it that the frame takes `n` buffers (virtio 1.2, 5.1.6:
+/// Writes the number of buffers, `n`, into a header that has the field (virtio 1.2, 5.1.6:
 /// `num_buffers`).
 fn announce(net: &mut [u8], n: usize) {
     if let Some(count) = net.get_mut(10..12) {
@@ -317,7 +319,7 @@ impl Sink for Buffers {
     }
 }
 
-/// Writes on and on through the spans of the oldest buffers.
+/// A cursor that writes through the spans of the oldest buffers.
 struct Cursor<'a> {
     buffers: &'a Buffers,
     /// The buffer being written, and how many there are to write.
@@ -335,7 +337,7 @@ impl<'a> Cursor<'a> {
         Self { buffers, buffer: 0, end: n, left: first.more, more: 0, span: first.first }
     }
 
-    /// Writes `len` bytes; what does not fit is left out.
+    /// Writes `len` bytes; bytes that do not fit are left out.
     ///
     /// # Safety
     /// `len` bytes must be mapped readable at `from`.
@@ -349,8 +351,7 @@ impl<'a> Cursor<'a> {
         });
     }
 
-    /// Calls `each` with the places where the next `len` bytes belong; what does not fit is left
-    /// out.
+    /// Calls `each` with the places of the next `len` bytes; bytes that do not fit are left out.
     #[inline(always)]
     fn each_room(&mut self, mut len: usize, mut each: impl FnMut(NonNull<u8>, usize)) {
         while len > 0 {

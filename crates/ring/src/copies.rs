@@ -1,14 +1,15 @@
 //! Copies in which the hypervisor takes part: at least one end lies in a page that is not mapped
 //! here, but granted.
 //!
-//! Such copies are dear one by one and cheap by the hundred, so they are collected in a [`Copies`],
-//! and run together when a burst is complete. That safe code can do so without harm rests on this:
+//! Such copies are expensive one by one and cheap by the hundred, so they are collected in a
+//! [`Copies`], and run together when a burst is complete. This is sound for safe code because of
+//! these invariants:
 //!
-//! - A local end is a raw address, but [`Copies::push`] takes only those that lie, to their last
-//!   byte, in its own staging memory or in a [`Memory`] that it pins. So a [`Place`] is no more
-//!   than a number, and one that is stale is refused.
+//! - A local end is a raw address, but [`Copies::push`] accepts only an end that lies wholly in its
+//!   own staging memory or in a [`Memory`] that it pins. So a [`Place`] is only a number, and a
+//!   stale one is refused.
 //! - Pins, operations and staging are forgotten together, by [`Copies::clear`].
-//! - Nothing ever refers to the bytes: they are copied, by us or by the hypervisor.
+//! - No reference to the bytes is ever formed: they are only copied, by us or by the hypervisor.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -26,14 +27,14 @@ pub use crate::segment::{Batch, Pin, Place, Segment, Status};
 use crate::staging::Staging;
 pub use crate::staging::{OwnPages, Stage};
 
-/// Whoever makes copies with granted ends.
+/// An engine that makes copies with granted ends.
 pub trait Engine: Debug + Send + Sync {
-    /// Runs what waits in `copies`. What became of each is its status; one that fails does not keep
-    /// the others from being made.
+    /// Runs the copies that wait in `copies`, and sets the status of each. A copy that fails does
+    /// not prevent the others.
     fn run(&self, copies: &mut Copies);
 
-    /// `len` bytes of this process, in the form that suits the engine best for copies. `None`: any
-    /// memory will do.
+    /// `len` bytes of this process in the engine's preferred form for copies. `None`: any memory
+    /// will do.
     fn own_pages(&self, len: usize) -> Option<OwnPages> {
         let _ = len;
         None
@@ -45,7 +46,7 @@ pub(crate) fn same(a: &Arc<dyn Engine>, b: &Arc<dyn Engine>) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
-/// Runs what waits; what was not even tried has failed.
+/// Runs the copies that wait. A copy that was not tried counts as failed.
 pub(crate) fn run(engine: &dyn Engine, copies: &mut Copies) {
     engine.run(copies);
     if copies.is_waiting() {
@@ -72,7 +73,7 @@ pub enum Refused {
     NotPinned,
 }
 
-/// Copies that wait to be run together. Nothing is allocated once it is made, except for many pins.
+/// Copies that wait to be run together. Only an unusual number of pins allocates memory later.
 pub struct Copies {
     segments: Vec<Segment>,
     /// The tag that the caller gave each segment.
@@ -91,7 +92,7 @@ unsafe impl Send for Copies {}
 unsafe impl Sync for Copies {}
 
 impl Copies {
-    /// Room for `max` copies and for `stage` private bytes.
+    /// An empty set with room for `max` copies and for `stage` private bytes.
     ///
     /// # Errors
     /// When the kernel refuses the memory.
@@ -103,7 +104,7 @@ impl Copies {
         ))
     }
 
-    /// Room for `max` copies, and for as many private bytes as `stage` has.
+    /// An empty set with room for `max` copies, whose private bytes are those of `stage`.
     pub fn staged_in(max: usize, stage: OwnPages) -> Self {
         Self {
             segments: Vec::with_capacity(max),
@@ -148,7 +149,7 @@ impl Copies {
         self.ran < self.segments.len()
     }
 
-    /// Keeps `mem` mapped until the next [`clear`](Self::clear), so that places in it are taken.
+    /// Keeps `mem` mapped until the next [`clear`](Self::clear), so that places in it are accepted.
     #[inline]
     pub fn pin(&mut self, mem: &Arc<Memory>) {
         if !self.pins.iter().any(|pin| Arc::ptr_eq(pin, mem)) {
@@ -177,12 +178,12 @@ impl Copies {
     }
 
     /// Private room for `len` bytes, to be copied to. `None` when there is none before the next
-    /// [`clear`](Self::clear). What it holds until then is arbitrary.
+    /// [`clear`](Self::clear). The bytes are arbitrary until they are copied to.
     pub fn reserve(&mut self, len: usize) -> Option<(Stage, Place)> {
         self.staging.reserve(len)
     }
 
-    /// The place `offset` bytes into `stage`. `None`: that is not in it.
+    /// The place `offset` bytes into `stage`. `None`: the offset is outside the stage.
     pub fn place_in(&self, stage: Stage, offset: u32) -> Option<Place> {
         self.staging.place_in(stage, offset)
     }
@@ -203,7 +204,7 @@ impl Copies {
         self.staging.read(stage, offset, buf)
     }
 
-    /// Queues a copy between two granted pages, as [`push`](Self::push) does: most copies are such.
+    /// Queues a copy between two granted pages, the usual kind, as [`push`](Self::push) does.
     ///
     /// # Errors
     /// See [`Refused`]; then nothing was queued.
@@ -229,8 +230,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Queues a copy of `len` bytes; `tag` is what [`failed`](Self::failed) will call it. Two local
-    /// ends are copied at once: the hypervisor does not do that.
+    /// Queues a copy of `len` bytes; [`failed`](Self::failed) reports the copy by `tag`. Between
+    /// two local ends, the copy is made at once, without the hypervisor.
     ///
     /// # Errors
     /// See [`Refused`]; then nothing was queued.
@@ -271,8 +272,8 @@ impl Copies {
         Ok(())
     }
 
-    /// Copies a piece of a granted page: at once, if it is mapped and the target is local;
-    /// otherwise it is queued, as by [`push`](Self::push). The gather that the piece is of must
+    /// Copies a piece of a granted page. The copy is made at once if the piece is mapped and the
+    /// target is local, and otherwise queued, as by [`push`](Self::push). The piece's gather must
     /// be borrowed.
     ///
     /// # Errors
@@ -294,7 +295,7 @@ impl Copies {
         self.push(Place::Granted(piece.at), target, len, tag)
     }
 
-    /// Whether `place` is all in one granted page, or local and all of it pinned.
+    /// Checks that `place` lies wholly in one granted page, or is local and wholly pinned.
     fn check(&self, place: Place, len: u32) -> Result<(), Refused> {
         match place {
             Place::Granted(Granted { offset, .. })
@@ -304,7 +305,7 @@ impl Copies {
             }
             Place::Granted(Granted { offset, .. }) => Err(Refused::CrossesPage { offset, len }),
             Place::Local(Local(at)) => {
-                // A stage that is granted is known to the hypervisor by that only.
+                // The hypervisor knows a granted stage only by its grant.
                 let holds = |mem: &Memory| mem.holds(at, u64::from(len));
                 let staged =
                     holds(self.staging.memory()) || self.staging.own_grant(place, len).is_some();
@@ -322,23 +323,24 @@ impl Copies {
         &self.segments
     }
 
-    /// Tags and outcomes of the copies that were run and not made.
+    /// Tags and statuses of the copies that were run and failed.
     pub fn failed(&self) -> impl Iterator<Item = (u32, Status, &Segment)> {
         let ran = self.segments.iter().zip(&self.tags).take(self.ran);
         ran.filter(|(segment, _)| !segment.status.is_done())
             .map(|(segment, tag)| (*tag, segment.status, segment))
     }
 
-    /// Hands what has not been run to `run`, and takes it as run, whatever became of it.
+    /// Hands the copies that have not been run to `run`, and then counts them as run, whatever
+    /// their outcome.
     pub fn run<T>(&mut self, run: impl FnOnce(Batch<'_>) -> T) -> T {
         let outcome = run(Batch(self.segments.get_mut(self.ran..).unwrap_or_default()));
         self.ran = self.segments.len();
         outcome
     }
 
-    /// Runs what has not been run without a hypervisor: `resolve` pins the memory in which a
-    /// granted place is mapped, and tells at which address there, or which status to give. It
-    /// is told how many bytes are used from there on, and whether they are written.
+    /// Runs the copies that have not been run without a hypervisor. `resolve` gets a granted place,
+    /// the number of bytes used from there on, and whether they are written. It pins the memory in
+    /// which the place is mapped and returns the address there, or the status to report.
     pub fn emulate(
         &mut self,
         mut resolve: impl FnMut(&mut Pin, Granted, u16, bool) -> Result<u64, Status>,

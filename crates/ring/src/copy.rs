@@ -6,13 +6,13 @@ use std::ptr;
 /// Up to this length a copy is made of at most eight loads and stores, without a call.
 const SHORT: usize = 128;
 
-/// Bytes that one prefetch brings near.
+/// Bytes that one prefetch loads.
 pub(crate) const CACHE_LINE: usize = 64;
 
 /// Copies `n` bytes.
 ///
-/// Source and destination may overlap: nothing keeps a guest from giving the same bytes as a buffer
-/// to send and as a buffer to receive into.
+/// Source and destination may overlap: a guest may name the same bytes as a buffer to send and as a
+/// buffer to receive into.
 ///
 /// # Safety
 /// `n` bytes must be mapped readable at `from` and mapped writable at `to`.
@@ -87,7 +87,7 @@ unsafe fn load16_bytewise(from: *const u8) -> [u64; 2] {
     [word(0), word(8)]
 }
 
-/// Brings the cache line at `at` near, to be read. Any address will do.
+/// Prefetches the cache line at `at` for reading. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -100,8 +100,8 @@ pub(crate) fn prefetch(at: *const u8) {
     let _ = at;
 }
 
-/// Brings the cache line at `at` near, to be written: taken from whoever has it, so that the store
-/// does not wait for that, nor all stores behind it. Any address will do.
+/// Prefetches the cache line at `at` for writing: the line is taken from other CPUs now, so that
+/// neither the store nor the stores behind it wait for it. Any address is allowed.
 #[inline(always)]
 pub(crate) fn prefetch_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

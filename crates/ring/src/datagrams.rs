@@ -1,10 +1,10 @@
-//! Datagrams of an unprivileged socket, many to a system call: straight out of the memory of their
-//! senders, and into a memory of one's own.
+//! Datagrams of an unprivileged socket, many per system call. They are sent straight from their
+//! senders' memory, and received into private memory.
 //!
-//! What was pushed stays in its sender's memory until it is sent. A [`SendBatch`] points there, so
-//! it keeps that memory mapped, as a [`Gather`](crate::gather::Gather) does, and forgets addresses
-//! and memories together. A sender that truncates its memory meanwhile makes the kernel refuse the
-//! datagram: the kernel's copy faults, not this process.
+//! A pushed datagram stays in its sender's memory until it is sent. A [`SendBatch`] points there,
+//! so it keeps that memory mapped, as a [`Gather`](crate::gather::Gather) does, and forgets
+//! addresses and memories together. A sender that truncates its memory meanwhile makes the kernel
+//! refuse the datagram: the kernel's copy faults, not this process.
 
 mod receive;
 mod send;
@@ -66,7 +66,8 @@ impl Peer {
         match i32::from(storage.sin6_family) {
             libc::AF_INET6 => Some(IpAddr::V6(storage.sin6_addr.s6_addr.into())),
             libc::AF_INET => {
-                // SAFETY: all bytes are initialised, and the family says that it is one.
+                // SAFETY: all bytes are initialised, and the family shows that it is an IPv4
+                // address.
                 let v4 = unsafe { (&raw const *storage).cast::<libc::sockaddr_in>().read() };
                 Some(IpAddr::V4(u32::from_be(v4.sin_addr.s_addr).into()))
             }

@@ -1,4 +1,4 @@
-//! Descriptors: what is the same in both layouts.
+//! The properties of descriptors that both layouts share.
 
 /// The chain goes on: at `next` in a split ring (virtio 1.2, 2.7.5), with the next descriptor of a
 /// packed one (2.8.6).

@@ -1,12 +1,12 @@
-//! The driver half of a virtqueue, whatever its layout: what a guest does.
+//! The driver half, or guest's half, of a virtqueue of either layout.
 //!
-//! The load generator and the tests play guests with it. A chain of buffers is
-//! [`DriverRing::add`]ed, a burst of chains becomes visible with one [`DriverRing::publish`], and
-//! what the device has finished with comes back from [`DriverRing::collect`].
+//! The load generator and the tests use it to act as guests. [`DriverRing::add`] adds a chain of
+//! buffers, [`DriverRing::publish`] makes a burst of chains visible, and [`DriverRing::collect`]
+//! takes back the chains that the device has finished with.
 //!
 //! The device may be any vhost-user back-end, with any bug: everything that it writes is checked
 //! against private state, and ends in a [`BadUsed`] instead of a wild access. Links between
-//! descriptors are kept privately, too, so that a device that scribbles over the descriptor table
+//! descriptors are also kept privately, so that a device that overwrites the descriptor table
 //! changes only what it reads itself.
 
 use std::ptr::NonNull;
@@ -42,8 +42,8 @@ pub enum Direction {
 pub struct Used {
     /// The id that [`DriverRing::add`] returned for the chain.
     pub id: u16,
-    /// Bytes that the device says it wrote: never more than the chain holds; 0 where it can only
-    /// read.
+    /// Bytes that the device says it wrote: at most the chain's capacity, and 0 for a chain that it
+    /// can only read.
     pub len: u32,
 }
 
@@ -90,7 +90,7 @@ impl Footprint {
     }
 }
 
-/// Errors of a device that no correct device makes.
+/// Errors that no correct device makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadUsed {
     /// The used index claims more chains than are in flight.
@@ -143,12 +143,12 @@ pub trait DriverRing: Send + Sized {
     /// for them.
     fn publish(&mut self) -> bool;
 
-    /// Takes chains back that the device has finished with, into `used`, in the order in which it
-    /// did; returns how many.
+    /// Takes back the chains that the device has finished with, into `used`, in the order in which
+    /// it finished them; returns how many.
     ///
     /// # Errors
-    /// The device broke the protocol. Entries before the bad one have been taken back, but are not
-    /// told.
+    /// The device broke the protocol. Entries before the bad one have been taken back, but
+    /// are not reported.
     fn collect(&mut self, used: &mut [Used]) -> Result<usize, BadUsed>;
 
     /// Whether [`collect`](Self::collect) would find something.
@@ -157,16 +157,16 @@ pub trait DriverRing: Send + Sized {
     /// How many more chains of `pieces` pieces fit.
     fn room(&self, pieces: usize) -> usize;
 
-    /// Asks for an interrupt at the next used chain. True: something is there already, so don't
-    /// sleep.
+    /// Asks for an interrupt at the next used chain. True: a used chain is there already, so the
+    /// caller must not sleep.
     fn arm(&mut self) -> bool;
 
-    /// Stops asking for interrupts, as far as the layout knows how to (with the split layout's
-    /// event index: the index goes stale).
+    /// Stops asking for interrupts, as far as the layout allows. With the split layout's event
+    /// index, the index simply becomes stale.
     fn disarm(&mut self);
 }
 
-/// The flag with which a descriptor says which way its data goes.
+/// The descriptor flag for a direction.
 #[inline]
 pub(crate) fn direction_flag(direction: Direction) -> u16 {
     match direction {
@@ -184,9 +184,9 @@ pub(crate) fn request_pieces(
     out.chain(writable.iter().map(|piece| (*piece, DESC_WRITE)))
 }
 
-/// Checks the length of a used entry for a chain of which `capacity` bytes are writable. Nothing is
-/// asked of the length of a chain that the device only reads: DPDK leaves the descriptor's own
-/// there, and nobody looks at it.
+/// Checks the length of a used entry for a chain of which `capacity` bytes are writable. The length
+/// of a chain that the device only reads is not checked: DPDK leaves the descriptor's own length
+/// there, and no driver uses it.
 #[inline]
 pub(crate) fn written(len: u32, capacity: u32) -> Result<u32, BadUsed> {
     match capacity {
@@ -259,7 +259,7 @@ impl Window {
         unsafe { copy(buf.as_ptr(), to, buf.len()) };
     }
 
-    /// The 8 bytes at `offset`, wherever that is, as a little-endian number.
+    /// The 8 bytes at `offset`, of any alignment, as a little-endian number.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -270,7 +270,7 @@ impl Window {
         unsafe { from.cast::<u64>().read_unaligned() }
     }
 
-    /// Writes a number as 8 little-endian bytes to `offset`, wherever that is.
+    /// Writes a number as 8 little-endian bytes to `offset`, of any alignment.
     ///
     /// # Panics
     /// As [`read`](Self::read).
@@ -281,14 +281,14 @@ impl Window {
         unsafe { to.cast::<u64>().write_unaligned(word) };
     }
 
-    /// Brings the first cache line at `offset` near.
+    /// Prefetches the cache line at `offset`.
     #[inline]
     pub fn prefetch(&self, offset: u64) {
         prefetch(self.base.as_ptr().wrapping_add(offset as usize));
     }
 
-    /// Host address of `len` bytes at `at`. Offsets come from private state of the driver: one that
-    /// is out of range is a bug there, not something that a device can bring about.
+    /// Host address of `len` bytes at `at`. Offsets come from private state of the driver, so one
+    /// that is out of range is a bug that no device can cause.
     #[inline]
     fn span(&self, at: usize, len: usize) -> *mut u8 {
         assert!(len <= self.len && at <= self.len - len, "outside the window");

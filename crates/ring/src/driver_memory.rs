@@ -1,12 +1,12 @@
-//! Where a ring lies in its driver's memory.
+//! The place of a ring in its driver's memory.
 
 use std::sync::Arc;
 
 use crate::device::RingConfig;
 use crate::region::Memory;
 
-/// The memory that both layouts of a virtqueue need to take chains. `A` is where the areas of the
-/// ring are mapped.
+/// The memory that both layouts of a virtqueue need to take chains. `A` holds the mapped areas of
+/// the ring.
 #[derive(Debug)]
 pub(crate) struct DriverMemory<A> {
     /// Keeps the areas and all buffers taken ahead mapped.

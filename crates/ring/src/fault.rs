@@ -1,15 +1,15 @@
 //! Surviving a peer that truncates the file behind its memory.
 //!
-//! Touching a page of a shared mapping that the file no longer reaches raises `SIGBUS`, which would
-//! end the process, and with it every other port. So each mapping of a peer's file is entered in a
-//! table, and a process-wide handler puts zero pages in the place of a mapping that faults, and
-//! marks it. The thread that faulted goes on, with zeros; whoever owns the memory finds the mark
-//! and stops the port. Faults at any other address are left to whoever handled `SIGBUS` before.
+//! Touching a page of a shared mapping beyond the end of its file raises `SIGBUS`, which would end
+//! the process, and with it every other port. So each mapping of a peer's file is entered in a
+//! table. A process-wide handler replaces a mapping that faults by zero pages, and marks it. The
+//! thread that faulted continues with zeros; the owner of the memory finds the mark and stops the
+//! port. Faults at any other address are passed on to the previous handler of `SIGBUS`.
 //!
 //! The handler may run at any moment in any thread, so it takes no lock: an entry has a sequence
 //! number that is odd while it changes. The entry of the mapping that faulted cannot be changing,
-//! since the thread that faulted keeps the mapping alive; an entry that is changing is some other
-//! one, and is passed over.
+//! since the thread that faulted keeps the mapping alive; an entry that is changing belongs to
+//! another mapping, and is skipped.
 
 use std::io;
 use std::ptr;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Mappings that one process can watch at a time: enough for hundreds of ports even if each has as
-/// many regions as it may. Slots that were never taken cost nothing.
+/// many regions as it may. Unused slots cost no memory.
 const SLOTS: usize = 16384;
 
 struct Slot {
@@ -59,8 +59,8 @@ impl Slot {
 }
 
 static TABLE: [Slot; SLOTS] = [const { Slot::free() }; SLOTS];
-/// Set by the first peer in the life of the process whose memory is not to be used any further.
-/// Before that, nobody has to look any closer.
+/// Set when, for the first time in the life of the process, a peer's memory must not be used any
+/// more. While it is false, no closer check is needed.
 static ANY: AtomicBool = AtomicBool::new(false);
 static REGISTRY: Mutex<()> = Mutex::new(());
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
@@ -69,13 +69,13 @@ fn registry() -> MutexGuard<'static, ()> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether any mapping was ever replaced by zeros, or any peer ever exceeded its limit of memory.
+/// Whether any mapping was ever replaced by zeros, or any peer ever exceeded its memory limit.
 #[inline]
 pub(crate) fn any() -> bool {
     ANY.load(Ordering::Relaxed)
 }
 
-/// A peer has exceeded its limit of memory.
+/// Notes that a peer has exceeded its memory limit.
 pub(crate) fn set_any() {
     ANY.store(true, Ordering::Relaxed);
 }
@@ -88,7 +88,7 @@ pub(crate) enum WatchError {
     Os(io::Error),
 }
 
-/// One watched mapping. To be dropped before the mapping goes.
+/// One watched mapping. Must be dropped before the mapping is unmapped.
 #[derive(Debug)]
 pub(crate) struct Watch {
     slot: usize,
@@ -132,7 +132,7 @@ fn install() -> io::Result<()> {
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &mut previous) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Before the handler can run, since it reads this.
+    // This is set before the handler can run, since the handler reads it.
     PREVIOUS.get_or_init(|| previous);
     ours.sa_sigaction = on_sigbus as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
@@ -152,13 +152,13 @@ extern "C" fn on_sigbus(
     // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler; for SIGBUS it has an
     // address.
     let (code, addr) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // Codes from the kernel are positive; a SIGBUS that somebody sent carries no address.
+    // Codes from the kernel are positive; a SIGBUS that a process sent carries no address.
     let from_kernel = code > 0;
     if from_kernel && cover(addr) {
         return;
     }
-    // Not ours: hand back to whoever was there before. A fault happens again at once, a sent signal
-    // has to be sent again.
+    // The signal is not ours, so the previous action is restored. A fault happens again at once; a
+    // sent signal has to be sent again.
     if let Some(previous) = PREVIOUS.get() {
         // SAFETY: async-signal-safe; the action is the one that the kernel gave us.
         unsafe {

@@ -1,8 +1,8 @@
-//! The front half of a Xen ring: see [`xen`](crate::xen) for the back half, and for how a ring is
-//! laid out.
+//! The front half of a Xen ring: see [`xen`](crate::xen) for the back half and the layout of a
+//! ring.
 //!
-//! A front trusts its back with its frames, but not with its life: an index that can't be is a
-//! [`Violation::ResponseJump`], and slots are copied out once.
+//! A front-end trusts its back-end with its frames, but not with its memory safety: an impossible
+//! index is a [`Violation::ResponseJump`], and slots are copied out once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ use crate::xen::{REQ_EVENT, REQ_PROD, RING_PAGE, RSP_EVENT, RSP_PROD, SLOTS, rin
 #[derive(Debug)]
 pub struct FrontRing<const WORDS: usize> {
     mem: Arc<Memory>,
-    /// Where its page begins.
+    /// The address of its page.
     addr: u64,
     /// Requests written, and those that the back may see.
     produced: u32,
@@ -33,7 +33,7 @@ impl<const WORDS: usize> FrontRing<WORDS> {
     /// A new ring in the page at address `addr` of `mem`.
     ///
     /// # Errors
-    /// When the page is not there.
+    /// When the page does not lie within `mem`.
     pub fn new(mem: Arc<Memory>, addr: u64) -> Result<Self, Violation> {
         mem.host(addr, RING_PAGE as u64, align_of::<u32>() as u64)?;
         let ring = Self { mem, addr, produced: 0, published: 0, consumed: 0, seen: 0 };
@@ -55,7 +55,7 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         self.produced
     }
 
-    /// Requests that have no response that was taken.
+    /// Requests whose responses were not taken yet.
     #[inline]
     pub fn under_way(&self) -> u32 {
         self.produced.wrapping_sub(self.consumed)
@@ -79,8 +79,8 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         Ok(Some(number))
     }
 
-    /// Makes all requests visible that were written since the last time; whether the back wants to
-    /// be told.
+    /// Publishes all requests written since the last call. Returns whether the back wants to be
+    /// notified.
     ///
     /// # Errors
     /// Never, while the page is there.
@@ -117,8 +117,8 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         Ok(())
     }
 
-    /// Copies the `n`th response from the next one on out of the ring. Means something below
-    /// [`ready`](Self::ready) only.
+    /// Copies the `n`th response from the next one on out of the ring. The result is valid only for
+    /// `n` below [`ready`](Self::ready).
     ///
     /// # Errors
     /// Never, while the page is there.
@@ -138,14 +138,14 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         self.consumed
     }
 
-    /// The next `n` responses are taken; at most as many as are ready.
+    /// Takes the next `n` responses, at most as many as are ready.
     #[inline]
     pub fn take(&mut self, n: u32) {
         self.consumed = self.consumed.wrapping_add(n.min(self.seen.wrapping_sub(self.consumed)));
     }
 
-    /// Asks the back to tell when there are `more` responses than those that were taken, and looks
-    /// once more: how many can be taken now.
+    /// Asks the back to notify when there are `more` responses beyond those taken, and then reads
+    /// its index once more. Returns how many responses can be taken now.
     ///
     /// # Errors
     /// [`Violation::ResponseJump`].
@@ -156,7 +156,7 @@ impl<const WORDS: usize> FrontRing<WORDS> {
         Ok(self.seen.wrapping_sub(self.consumed))
     }
 
-    /// Where in the page slot number `number`, modulo the size, begins.
+    /// The address of slot `number`, modulo the size.
     #[inline(always)]
     fn slot(number: u32) -> u64 {
         SLOTS + u64::from(number % Self::SIZE) * 4 * WORDS as u64

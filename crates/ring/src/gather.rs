@@ -1,23 +1,22 @@
 //! Scatter lists of a burst of chains.
 //!
-//! A [`Gather`] holds spans: raw host addresses and lengths of peer memory. That safe code can use
-//! them without harm rests on this:
+//! A [`Gather`] holds spans: raw host addresses and lengths of peer memory. Their use by safe code
+//! is sound because of these invariants:
 //!
-//! - A span is made only here and in the rings, from a translation by a [`Memory`] whose `Arc` the
+//! - Spans are made only here and in the rings, from a translation by a [`Memory`] whose `Arc` the
 //!   same gather pins first. So every span in a gather points into pages that are mapped as long as
 //!   the gather holds it.
 //! - [`Gather::clear`] forgets the spans and the pins together, and needs the gather mutably: no
 //!   [`Body`] can be alive then, since a body borrows the gather.
-//! - A [`Chain`] is a pair of plain numbers. One that is stale, or of another gather, is cut to the
-//!   spans that are there: it gives wrong bytes, never wild ones.
-//! - The bytes themselves are never referred to, only copied through raw pointers; that the peer
-//!   changes them meanwhile is expected.
+//! - A [`Chain`] is a pair of plain numbers. A chain that is stale, or of another gather, is
+//!   limited to the spans that exist: it yields wrong bytes, but never accesses unmapped memory.
+//! - No reference to the bytes themselves is formed. They are only copied through raw pointers, and
+//!   the peer may change them meanwhile.
 //!
 //! A gather may hold *granted* pieces instead: numbers that only a hypervisor can resolve
-//! ([`Engine`]). They are kept in a list of their own, so nothing that follows spans can take them
-//! for addresses: to it they are no bytes at all. Those whose pages are mapped nevertheless
-//! ([`Pages`]) say where; the gather keeps these sets as it keeps memory, and forgets them with the
-//! pieces.
+//! ([`Engine`]). They are kept in a list of their own, so code that follows spans cannot take them
+//! for addresses, and sees no bytes. A piece whose page is mapped ([`Pages`]) also has the address;
+//! the gather pins these sets as it pins memory, and forgets them with the pieces.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -97,8 +96,8 @@ impl Chain {
 }
 
 impl Gather {
-    /// Room for `max_spans` pieces of memory (at least as many as one chain can have). Nothing is
-    /// allocated later.
+    /// An empty gather with room for `max_spans` pieces of memory, but at least as many as one
+    /// chain can have. Nothing is allocated later.
     pub fn new(max_spans: usize) -> Self {
         let max_spans = max_spans.clamp(MAX_SPANS, u32::MAX as usize);
         Self {
@@ -114,8 +113,8 @@ impl Gather {
         }
     }
 
-    /// Forgets all chains, and lets go of the memory they were in. To be called at the end of a
-    /// burst: a worker that sleeps must not keep a guest's memory alive.
+    /// Forgets all chains, and unpins their memory. To be called at the end of a burst: a worker
+    /// that sleeps must not keep a guest's memory mapped.
     pub fn clear(&mut self) {
         self.spans.clear();
         self.source.pins.clear();
@@ -131,21 +130,21 @@ impl Gather {
         self.spans.is_empty() && self.source.granted.is_empty()
     }
 
-    /// So many page faults happened in the memory that the chains lie in: that of one peer.
+    /// Notes page faults in the memory of the chains, which is that of one peer.
     pub fn faulted(&self, faults: u64) {
         if let Some(memory) = self.source.pins.first() {
             memory.faulted(faults);
         }
     }
 
-    /// The part of so many page faults that the memory of the chains does not explain, as
-    /// [`Memory::excess_faults`] has it.
+    /// The part of `faults` that first use of the chains' memory does not explain; see
+    /// [`Memory::excess_faults`].
     pub fn excess_faults(&self, faults: u64) -> u64 {
         self.source.pins.first().map_or(0, |memory| memory.excess_faults(faults))
     }
 
     /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather,
-    /// gives some other bytes, or fewer.
+    /// yields other bytes, or fewer.
     #[inline]
     pub fn body(&self, chain: Chain) -> Body<'_> {
         let Chain { first, count, len } = chain;
@@ -153,8 +152,8 @@ impl Gather {
     }
 
     /// Copies the first 12 bytes of `chain` to `net`, and those behind them to `head`, as many as
-    /// there are and fit; returns how many came to `head`. Only for the usual chain, that lies
-    /// in one piece and is mapped; `None`: it is not such a one.
+    /// there are and fit; returns how many came to `head`. `None`: the chain is not of the usual
+    /// kind, in one piece and mapped, and nothing was done.
     #[inline(always)]
     pub fn read_alone(&self, chain: Chain, net: &mut [u8; 12], head: &mut [u8]) -> Option<usize> {
         let span = self
@@ -170,7 +169,7 @@ impl Gather {
             copy(at.add(8), net.as_mut_ptr().add(8), 4);
             copy(at.add(12), head.as_mut_ptr(), len);
         }
-        // What was copied is what the caller looks at: the compiler may not go back to the source.
+        // The caller must see only the copy: the compiler may not read the source again.
         compiler_fence(Ordering::Acquire);
         Some(len)
     }
@@ -229,9 +228,9 @@ impl Gather {
         Ok(self.chain_from(mark, len))
     }
 
-    /// Appends granted pieces as a chain; `engine` can copy them. `None` when there is no room, a
-    /// piece reaches beyond its page, or chains of another kind are here: then nothing was
-    /// appended.
+    /// Appends granted pieces as a chain; `engine` can copy them. `None`, with nothing appended,
+    /// when there is no room, a piece reaches beyond its page, or the gather has chains of another
+    /// kind.
     pub fn push_granted(
         &mut self,
         engine: &Arc<dyn Engine>,
@@ -240,8 +239,8 @@ impl Gather {
         self.push_pieces(engine, pieces.into_iter().map(|(at, len)| Piece { at, len, page: None }))
     }
 
-    /// [`push_granted`](Self::push_granted) of a domain of which `pages` are mapped, as long as the
-    /// gather points into any.
+    /// [`push_granted`](Self::push_granted) for a domain of which `pages` are mapped. The set is
+    /// kept as long as the gather points into it.
     pub fn push_mapped(
         &mut self,
         engine: &Arc<dyn Engine>,
@@ -257,8 +256,8 @@ impl Gather {
         self.push_pieces(engine, pieces.into_iter().map(mapped))
     }
 
-    /// Keeps pages mapped until the next [`clear`](Self::clear). Always before a piece in one of
-    /// them is pushed.
+    /// Keeps pages mapped until the next [`clear`](Self::clear). Must be called before a piece in
+    /// one of them is pushed.
     fn keep(&mut self, pages: &Arc<Pages>) {
         if !self.source.pages.iter().any(|own| Arc::ptr_eq(own, pages)) {
             self.source.pages.push(Arc::clone(pages));
@@ -296,8 +295,8 @@ impl Gather {
         self.source.passable = true;
     }
 
-    /// Appends a chain of another gather, without copying its bytes: for the way from one worker to
-    /// another. `None` when there is no room.
+    /// Appends a chain of another gather, without copying its bytes, for a hand-off to another
+    /// worker. `None` when there is no room.
     pub fn append_from(&mut self, other: &Gather, chain: Chain) -> Option<Chain> {
         if let Some(engine) = &other.source.engine {
             let first = chain.first as usize;
@@ -320,8 +319,8 @@ impl Gather {
         Some(self.chain_from(mark, chain.len))
     }
 
-    /// Keeps `mem` mapped until the next [`clear`](Self::clear). Always before a span of it is
-    /// pushed.
+    /// Keeps `mem` mapped until the next [`clear`](Self::clear). Must be called before a span of it
+    /// is pushed.
     #[inline]
     pub(crate) fn pin(&mut self, mem: &Arc<Memory>) {
         if !self.source.pins.iter().any(|pin| Arc::ptr_eq(pin, mem)) {

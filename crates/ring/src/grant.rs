@@ -1,4 +1,4 @@
-//! Naming another domain's pages: Xen grants (xen/include/public/grant_table.h).
+//! Xen grants, which name another domain's pages (xen/include/public/grant_table.h).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub const PAGE: usize = 4096;
 pub struct DomId(pub u16);
 
 impl DomId {
-    /// Whoever asks (`DOMID_SELF`).
+    /// The calling domain itself (`DOMID_SELF`).
     pub const SELF: DomId = DomId(0x7ff0);
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for DomId {
     }
 }
 
-/// An entry of a domain's grant table: one of its pages, that it lets one other domain use.
+/// An entry of a domain's grant table: one of its pages that one other domain may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GrantRef(pub u32);
 
@@ -30,14 +30,14 @@ impl fmt::Display for GrantRef {
     }
 }
 
-/// A place in a page that another domain granted. Whether the grant exists, and allows what it is
-/// used for, shows only when it is used.
+/// A place in a page that another domain granted. Whether the grant exists and allows its use is
+/// only known when it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Whose page.
+    /// The domain that granted the page.
     pub domain: DomId,
-    /// Which page.
+    /// The grant of the page.
     pub reference: GrantRef,
-    /// Where in the page, in bytes.
+    /// Offset in the page, in bytes.
     pub offset: u16,
 }

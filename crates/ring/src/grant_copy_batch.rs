@@ -3,12 +3,12 @@
 //! A frame from or to granted memory is put like any other: its buffers are chosen, its header is
 //! written, its place in the ring is taken. Only its payload is copied later, by the hypervisor,
 //! whose copies are expensive one by one and cheap by the hundred. So a ring queues them in a
-//! [`GrantCopyBatch`], under a *token* by which it finds the frame again, and the owner of the burst
-//! flushes the batch ([`GrantCopyBatch::flush`]) before any ring is published. A frame whose copy
-//! failed is then invalidated by its ring, and each failure names the end that made it fail.
+//! [`GrantCopyBatch`], under a *token* by which it finds the frame again, and the owner of the
+//! burst flushes the batch ([`GrantCopyBatch::flush`]) before any ring is published. A frame whose
+//! copy failed is then invalidated by its ring, and each failure names the end that made it fail.
 //!
-//! A hostile peer can withdraw grants at any time, or name pages that it never granted. The frame is
-//! lost then, and the port whose grant failed is known; no other frame of the batch is affected.
+//! A hostile peer can withdraw grants at any time, or name pages that it never granted. The frame
+//! is lost then, and the port whose grant failed is known; no other frame of the batch is affected.
 
 mod failure;
 mod target;
@@ -40,7 +40,7 @@ struct Entry {
 /// The copies of a burst, waiting.
 #[derive(Default)]
 pub struct GrantCopyBatch {
-    /// Made when first needed; where no hypervisor is, never.
+    /// Allocated when first needed: never without a hypervisor.
     copies: Option<Box<Copies>>,
     engine: Option<Arc<dyn Engine>>,
     frames: Vec<Entry>,
@@ -49,7 +49,7 @@ pub struct GrantCopyBatch {
 }
 
 impl GrantCopyBatch {
-    /// Nothing waits.
+    /// An empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,8 +67,8 @@ impl GrantCopyBatch {
     }
 
     /// Begins a frame of `len` bytes that its ring knows by `token`, to be copied by `engine` in at
-    /// most `pieces` pieces, of which `staged` bytes come from private memory. False when that
-    /// can't be done; then nothing has changed.
+    /// most `pieces` pieces, of which `staged` bytes come from private memory. False when there is
+    /// no room; then nothing has changed.
     pub fn begin(
         &mut self,
         engine: &Arc<dyn Engine>,
@@ -100,15 +100,15 @@ impl GrantCopyBatch {
         true
     }
 
-    /// Keeps `mem` mapped until the copies are made: what local targets lie in.
+    /// Keeps `mem`, the memory of local targets, mapped until the copies are made.
     pub(crate) fn pin(&mut self, mem: &Arc<Memory>) {
         if let Some(copies) = &mut self.copies {
             copies.pin(mem);
         }
     }
 
-    /// For the frame that was begun last: copies `bytes`, which are kept here until then, to the
-    /// start of `room`, and leaves the rest of it.
+    /// For the frame that was begun last: copies `bytes`, which are staged here meanwhile, to the
+    /// start of `room`. Returns the rest of the room.
     pub fn bytes<'a>(&mut self, bytes: &[u8], room: Target<'a>) -> Target<'a> {
         let len = bytes.len().min(room.len.into()) as u16;
         if let Some(to) = room.mapped(len) {
@@ -124,8 +124,8 @@ impl GrantCopyBatch {
         room.after(len)
     }
 
-    /// For the frame that was begun last: copies `body` to `room`, and what does not fit there to
-    /// what `next` gives, one after the other.
+    /// For the frame that was begun last: copies `body` to `room`, and the rest to the targets that
+    /// `next` returns, one after the other.
     pub fn body<'a>(
         &mut self,
         body: Body<'_>,
@@ -178,7 +178,8 @@ impl GrantCopyBatch {
         }
     }
 
-    /// For the frame that was begun last: a piece of a granted page, of a body that is borrowed.
+    /// For the frame that was begun last: copies a piece of a granted page, of a body that is
+    /// borrowed.
     pub(crate) fn piece(&mut self, piece: Piece, to: Place) {
         let entry = self.frames.len().saturating_sub(1) as u32;
         let pushed = self.copies.as_mut().map(|copies| copies.push_piece(piece, to, entry));
@@ -187,14 +188,13 @@ impl GrantCopyBatch {
         }
     }
 
-    /// For the frame that was begun last: one piece.
+    /// For the frame that was begun last: copies one piece.
     fn copy(&mut self, from: Place, to: Place, len: u32) {
         let entry = self.frames.len().saturating_sub(1) as u32;
         let pushed = self.copies.as_mut().map(|copies| copies.push(from, to, len, entry));
         if !matches!(pushed, Some(Ok(()))) {
-            // Bytes that the sender does not have where it says it has them, or that the receiver
-            // does not want where it says: both were checked, so it does not come to
-            // this.
+            // A source outside the sender's memory, or a target outside the receiver's. Both were
+            // checked before, so this is not reached.
             self.fail_last(FaultyEnd::Receiver, Status::BAD_PAGE);
         }
     }
@@ -205,15 +205,16 @@ impl GrantCopyBatch {
         }
     }
 
-    /// The sender's bytes could not be had, and the receiver has refused the frame for that.
+    /// Notes that the sender's bytes could not be copied, for which the receiver has refused the
+    /// frame.
     pub fn fail_sender(&mut self, status: Status) {
         let failure =
             Failure { receiver: self.receiver, frame: None, faulty: FaultyEnd::Sender, status };
         self.failures.push(failure);
     }
 
-    /// Makes all copies that wait; the frames that could not be copied, each once. After this
-    /// nothing waits, and nobody's memory is pinned any more.
+    /// Makes all copies that wait. Returns the frames that could not be copied, each once.
+    /// Afterwards the batch is empty, and no memory is pinned.
     pub fn flush(&mut self) -> std::vec::Drain<'_, Failure> {
         self.run();
         self.failures.dedup_by_key(|failure| (failure.receiver, failure.frame));
@@ -238,8 +239,8 @@ impl GrantCopyBatch {
     }
 }
 
-/// Makes or queues copies of granted bytes to `room`, and of what does not fit there to what `next`
-/// gives. `None`: that was too little.
+/// Makes or queues copies of granted bytes to `room`, and of the rest to the targets that `next`
+/// returns. `None`: the targets were too small.
 fn copy_granted<'a>(
     copies: &mut Copies,
     body: Body<'_>,
@@ -258,8 +259,8 @@ fn copy_granted<'a>(
                 // SAFETY: `len` bytes are mapped at both ends while body and room are borrowed, at
                 // `to` writable.
                 (Some(from), Some(to)) => unsafe { copy(from, to, len.into()) },
-                // Where one end is not mapped the hypervisor gets at both, and may not take mapped
-                // pages of others.
+                // If one end is not mapped, the hypervisor accesses both by their grants: it may
+                // not take mapped pages of other domains.
                 _ => copies.push_granted(piece.at, room.at, len, tag).ok()?,
             }
             room = room.after(len);

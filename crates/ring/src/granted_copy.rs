@@ -1,4 +1,4 @@
-//! Copies of granted bytes that are made at once, for what is looked at in software.
+//! Immediate copies of granted bytes that are needed in software.
 
 use std::cell::RefCell;
 
@@ -6,8 +6,8 @@ use crate::copies::{Copies, Engine, Place, Status, run};
 use crate::grant::Granted;
 use crate::piece::Piece;
 
-/// Copies that wait at most: a frame in as many pieces as any may have, or a burst of ordinary
-/// ones.
+/// The most copies that wait: a frame in the greatest number of pieces, or a burst of ordinary
+/// frames.
 pub(crate) const COPIES: usize = 2304;
 
 /// Private bytes that wait to be copied from: the heads of some bursts.
@@ -31,7 +31,7 @@ pub(crate) fn offsets(pieces: impl Iterator<Item = Piece>) -> impl Iterator<Item
     })
 }
 
-/// Copies granted pieces to where `place` says the bytes from an offset on belong, now.
+/// Copies granted pieces at once. `place` returns the target of the bytes from an offset on.
 pub(crate) fn fetch_granted(
     engine: &dyn Engine,
     pieces: impl Iterator<Item = Piece>,
@@ -48,7 +48,7 @@ pub(crate) fn fetch_granted(
     failed.map_or(Ok(()), Err)
 }
 
-/// Copies `len` bytes from a granted page, now. `None` when they can't be had.
+/// Copies `len` bytes from a granted page at once. `None` when the copy failed.
 pub fn read(engine: &dyn Engine, at: Granted, len: usize) -> Option<Vec<u8>> {
     let mut copies = Copies::new(1, len).ok()?;
     let (stage, to) = copies.reserve(len)?;
@@ -58,7 +58,7 @@ pub fn read(engine: &dyn Engine, at: Granted, len: usize) -> Option<Vec<u8>> {
     (copies.failed().next().is_none() && copies.read(stage, 0, &mut bytes) == len).then_some(bytes)
 }
 
-/// Copies `bytes` to a granted page, now. Whether that could be done.
+/// Copies `bytes` to a granted page at once. Returns whether the copy was made.
 pub fn write(engine: &dyn Engine, at: Granted, bytes: &[u8]) -> bool {
     let Ok(mut copies) = Copies::new(1, bytes.len()) else { return false };
     let Some(from) = copies.stage(bytes) else { return false };
@@ -71,7 +71,7 @@ pub fn write(engine: &dyn Engine, at: Granted, bytes: &[u8]) -> bool {
 }
 
 thread_local! {
-    /// For bytes that are looked at in software, which is rare.
+    /// Room for copies of bytes that are needed in software, which is rare.
     static SCRATCH: RefCell<Option<Copies>> = const { RefCell::new(None) };
 }
 

@@ -17,18 +17,18 @@ fn engine_of<'a>(gather: &'a Gather, chains: &[Chain]) -> Option<&'a Arc<dyn Eng
 pub struct Heads {
     copies: Option<Box<Copies>>,
     stages: Vec<Option<Stage>>,
-    /// Chains whose bytes could not be had, in order.
+    /// Chains whose bytes could not be copied, in order.
     failed: Vec<(u32, Status)>,
 }
 
 impl Heads {
-    /// Room for nothing yet.
+    /// A set without memory, which is allocated when first needed.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Fetches the first bytes of each of `chains`, all of `gather`: the first `most`, or no more
-    /// than the first piece if that has at least `enough`.
+    /// Fetches the first bytes of each of `chains`, all of `gather`: the first `most`, or only the
+    /// first piece if that has at least `enough`.
     pub fn fetch(&mut self, gather: &Gather, chains: &[Chain], enough: u32, most: u32) {
         self.clear();
         if self.copies.is_none()
@@ -45,8 +45,8 @@ impl Heads {
         self.run(gather, chains);
     }
 
-    /// Fetches the first `most` bytes of those of the `chains` that are numbered in `again`, in the
-    /// place of what was fetched of them.
+    /// Fetches the first `most` bytes of those `chains` whose numbers are in `again`, in place of
+    /// the bytes fetched before.
     pub fn fetch_again(&mut self, gather: &Gather, chains: &[Chain], again: &[usize], most: u32) {
         for &i in again {
             let Some(chain) = chains.get(i) else { continue };
@@ -64,7 +64,7 @@ impl Heads {
         let (stage, _) = copies.reserve(body.len() as usize)?;
         for (offset, piece) in offsets(body.granted()) {
             let to = copies.place_in(stage, offset)?;
-            // No room: there is for more than a burst, so it does not come to this.
+            // There is room for more than a burst, so this does not fail.
             copies.push_piece(piece, to, i).ok()?;
         }
         Some(stage)
@@ -82,7 +82,7 @@ impl Heads {
         self.failed.extend(copies.failed().map(|(i, status, _)| (i, status)));
     }
 
-    /// Why the bytes of chain number `i` could not be had; `None`: they were.
+    /// The reason why the bytes of chain number `i` could not be copied; `None`: they were copied.
     #[inline]
     pub fn failure(&self, i: usize) -> Option<Status> {
         if self.failed.is_empty() {
@@ -97,8 +97,8 @@ impl Heads {
         self.stages.get(i).copied().flatten().map_or(0, Stage::len)
     }
 
-    /// Copies what was fetched of chain number `i` to `buf`; returns how many bytes. Fewer than
-    /// asked for when there was no room for them.
+    /// Copies the fetched bytes of chain number `i` to `buf`; returns how many. Fewer were fetched
+    /// if there was no room for them.
     pub fn read(&self, i: usize, buf: &mut [u8]) -> usize {
         let stage = self.stages.get(i).copied().flatten();
         stage.zip(self.copies.as_ref()).map_or(0, |(stage, copies)| copies.read(stage, 0, buf))

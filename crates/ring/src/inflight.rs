@@ -1,14 +1,14 @@
-//! In-flight records: where a ring stands, in memory that outlives this process.
+//! In-flight records: positions of rings in memory that outlives this process.
 //!
 //! vhost-user's front-ends can keep such memory for the back-end that comes next (QEMU's
 //! docs/interop/vhost-user.rst, "Inflight I/O tracking", has the layouts and the order of stores).
 //! Rings of frames complete in order, so their part of a record is the used position; the entries
-//! for single descriptors stay empty. What is in flight lies in the ring behind that position, and
-//! is taken from there again. Rings of requests ([`RequestRing`](crate::RequestRing)) use all of a
+//! for single descriptors stay empty. Chains in flight lie in the ring behind that position, and
+//! are taken from there again. Rings of requests ([`RequestRing`](crate::RequestRing)) use all of a
 //! record.
 //!
-//! The memory is the front-end's, who may write anything into it at any time. What is read is
-//! checked by the caller, and what is written is never read again by the process that wrote it.
+//! The memory belongs to the front-end, which may write anything into it at any time. The caller
+//! checks all values that are read, and a process never reads values that it wrote itself.
 
 mod packed;
 mod split;
@@ -53,8 +53,8 @@ impl RingRecord {
         header + entry * size as u64
     }
 
-    /// Makes a record in memory that is still zero, at address `at`, a multiple of 8. `None`: it is
-    /// not wholly within the memory.
+    /// Makes a record in memory that is still zero, at address `at`, a multiple of 8. `None`: the
+    /// record would not lie wholly within the memory.
     pub fn create(memory: Arc<Memory>, at: u64, packed: bool, size: u16) -> Option<RingRecord> {
         let record = RingRecord { memory, at };
         if packed {
@@ -69,8 +69,8 @@ impl RingRecord {
         Some(record)
     }
 
-    /// The record at address `at`, which a back-end has made for a ring of `size`. `None`: it is
-    /// none, or not for such a ring.
+    /// The record at address `at`, which a back-end has made for a ring of `size`. `None`: there is
+    /// no valid record, or it is for another kind of ring.
     pub fn open(memory: Arc<Memory>, at: u64, size: u16) -> Option<RingRecord> {
         let record = RingRecord { memory, at };
         let features = record.memory.atomic_u64(at + FEATURES_AT).ok()?.load(Ordering::Relaxed);
@@ -81,11 +81,12 @@ impl RingRecord {
     /// Split: records the used index.
     #[inline]
     pub(crate) fn set_used_index(&self, index: u16) {
-        // Whoever truncates the memory loses the record only.
+        // A front-end that truncates the memory loses only the record.
         let _ = self.store_u16(USED_INDEX_AT, index);
     }
 
-    /// Packed: records that the ring goes from `old` to `new`; equal once it has.
+    /// Packed: records a step of the ring from `old` to `new`. Both are equal once the step is
+    /// done.
     #[inline]
     pub(crate) fn set_positions(&self, old: Place, new: Place) {
         let word = u64::from(new.index)

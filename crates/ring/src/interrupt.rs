@@ -1,23 +1,24 @@
-//! Interrupting a peer through an event descriptor that the peer holds, too, without ever waiting
-//! for it.
+//! Interrupts through an event descriptor that the peer also holds, without ever waiting for the
+//! peer.
 //!
-//! An eventfd's write blocks while its counter is full, unless the descriptor is non-blocking. That
-//! is a property of the open file, which a peer shares: it can fill the counter and make the file
-//! blocking again at any moment, also between any check of ours and the write. So nothing is
-//! checked. A watchdog looks after the threads that write: one that is still at the same write
-//! after [`TIMEOUT`] gets a signal that interrupts it. For an eventfd's write can
-//! only be interrupted while it waits, that is proof enough: [`Violation::InterruptBlocks`].
+//! A write to an eventfd blocks while its counter is full, unless the descriptor is non-blocking.
+//! The non-blocking flag is a property of the open file, which the peer shares. A hostile peer can
+//! fill the counter and clear the flag at any moment, also between a check and the write, so a
+//! check would not help. Instead, a watchdog observes the threads that write: a thread that is
+//! still at the same write after [`TIMEOUT`] gets a signal that interrupts it. A write to an
+//! eventfd can only be interrupted while it waits, so the interruption proves the violation:
+//! [`Violation::InterruptBlocks`].
 //!
-//! A write also takes long where many tasks watch the descriptor: the kernel walks over all of them,
-//! and a front-end can have hundreds of thousands of epoll instances do so. A write that seemed to
-//! take long is made once more, with zero, which tells all watchers but does not change the counter.
-//! That one is timed by the CPU time of the thread, which does not count while others have the CPU,
-//! and no more is charged than both writes took.
-//! What was found is kept for the thread to ask for ([`take_slow`]).
+//! A write also takes long where many tasks watch the descriptor: the kernel walks over all of
+//! them, and a front-end can have hundreds of thousands of epoll instances do so. A write that
+//! seemed to take long is repeated with zero, which notifies all watchers but does not change the
+//! counter. The repeated write is timed by the CPU time of the thread, which excludes the time of
+//! others on that CPU. At most the time of both writes is charged. The thread reads the result by
+//! [`take_slow`].
 //!
 //! The watch costs a writer two stores, a barrier and two time stamps. The watchdog is one thread
-//! for the process, which sleeps while nobody writes: the writer that finds it asleep wakes it, as
-//! in the data path's other wake-ups by "write, full barrier, look" on both sides.
+//! for the process, which sleeps while no thread writes. A writer that finds it asleep wakes it. As
+//! in the data path's other wake-ups, both sides write, issue a full barrier, and then look.
 
 use std::cell::Cell;
 use std::io;
@@ -32,31 +33,32 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::ticks;
 use crate::violation::Violation;
 
-/// How long a write may be seen at before it is interrupted, at least; at most twice that.
+/// The least time after which a blocked write is interrupted; at most twice that time passes.
 pub const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A write that took so many [ticks](crate::ticks) is looked at more closely: some 50 us. Most that
-/// do were interrupted by something else.
+/// The [ticks](crate::ticks) of a write, some 50 us, from which on it is examined. Most such writes
+/// were interrupted by something else.
 const SUSPICIOUS: u64 = 1 << 17;
 
-/// A write that takes so much CPU time is slow. With nobody else watching, it takes a few
+/// The CPU time from which on a write is slow. Without other watchers, a write takes a few
 /// microseconds.
 const SLOW: Duration = Duration::from_micros(100);
 
-/// Ignored by default and used for nothing else here, so that one that comes late does no harm.
+/// The watchdog's signal. It is ignored by default and used for nothing else, so a late one does no
+/// harm.
 const SIGNAL: libc::c_int = libc::SIGURG;
 
-/// Signals `event`, an eventfd. One whose counter is full is signalled already.
+/// Signals `event`, an eventfd. If its counter is full, it is signalled already.
 ///
 /// # Errors
 /// [`Violation::InterruptBlocks`].
 #[inline]
 pub fn interrupt(event: BorrowedFd<'_>) -> Result<(), Violation> {
-    // A thread that is ending has no writer any more, and nobody to interrupt.
+    // A thread that is ending has no writer any more, and interrupts no peer.
     WRITER.try_with(|writer| writer.0.interrupt_peer(event)).unwrap_or(Ok(()))
 }
 
-/// The CPU time of the calling thread's slow writes since the last call, in nanoseconds: mostly 0.
+/// The CPU time of the calling thread's slow writes since the last call, in nanoseconds; usually 0.
 #[inline]
 pub fn take_slow() -> u64 {
     SLOW_TIME.take()
@@ -81,8 +83,8 @@ impl Writer {
         written
     }
 
-    /// Finds out whether telling the watchers takes long, or something else happened during the
-    /// write that took `first` ticks.
+    /// Determines whether notifying the watchers is slow, or something else delayed the write that
+    /// took `first` ticks.
     #[cold]
     fn examine(&self, event: BorrowedFd<'_>, first: u64) -> Result<(), Violation> {
         let (began, before) = (ticks::now(), cpu_time());
@@ -91,7 +93,7 @@ impl Writer {
         let second = ticks::now().wrapping_sub(began);
         let spent = common(first, second, spent);
         if spent >= SLOW {
-            // Each of the two took so long.
+            // The watchers took this time in each of the two writes.
             let spent = u64::try_from(2 * spent.as_nanos()).unwrap_or(u64::MAX);
             SLOW_TIME.set(SLOW_TIME.get().saturating_add(spent));
         }
@@ -149,9 +151,9 @@ thread_local! {
     static SLOW_TIME: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The CPU time that two writes have in common, of which the second one took `spent`. What only one
-/// of them took is not the watchers': the host of a virtual machine takes a CPU, for example, and
-/// the kernel of the machine counts the time for the thread.
+/// The CPU time that two writes have in common, of which the second one took `spent`. Time that
+/// only one of them took is not due to the watchers. For example, the host of a virtual machine may
+/// take a CPU away, and the machine's kernel then counts that time for the thread.
 fn common(first: u64, second: u64, spent: Duration) -> Duration {
     match first < second {
         true => spent.mul_f64(first as f64 / second as f64),
@@ -159,7 +161,7 @@ fn common(first: u64, second: u64, spent: Duration) -> Duration {
     }
 }
 
-/// The calling thread's.
+/// The CPU time of the calling thread.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.try_into().unwrap_or(0), time.tv_nsec.try_into().unwrap_or(0))
@@ -167,7 +169,7 @@ fn cpu_time() -> Duration {
 
 /// The writers that the watchdog watches.
 struct Watched {
-    /// Each with the sequence that it was last seen at.
+    /// Each writer, with its sequence when it was last looked at.
     writers: Vec<(Arc<Writer>, u64)>,
     started: bool,
 }
@@ -194,15 +196,15 @@ fn watched() -> MutexGuard<'static, Watched> {
     WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Starts the watchdog, for threads that may start none themselves.
+/// Starts the watchdog on behalf of threads that are not allowed to start threads.
 ///
 /// # Errors
-/// When no thread is left, or its signal cannot be handled.
+/// When no thread can be started, or the signal's handler cannot be installed.
 pub fn start_watchdog() -> io::Result<()> {
     watched().start()
 }
 
-/// Wakes the watchdog, or starts it. Where it cannot be started now, the next write tries again.
+/// Wakes the watchdog, or starts it. If it cannot be started now, the next write tries again.
 #[cold]
 fn wake() {
     let mut watched = watched();
@@ -246,7 +248,7 @@ fn watch() {
     }
 }
 
-/// Interrupts those who are still where they were. True when anybody wrote or writes.
+/// Interrupts writers that are still at the same write. True when any thread wrote or writes.
 fn look(writers: &mut [(Arc<Writer>, u64)]) -> bool {
     let mut busy = false;
     for (writer, seen) in writers {
@@ -281,7 +283,7 @@ mod tests {
         assert_eq!(interrupt(fd.as_fd()), Ok(()));
     }
 
-    /// Without the watchdog it would never end.
+    /// Without the watchdog, this test would never end.
     #[test]
     fn one_that_blocks_is_found_out_also_after_a_rest() {
         let blocks = full(EventfdFlags::empty());
@@ -305,8 +307,7 @@ mod tests {
         assert_eq!(common(1, u64::MAX, ms(10)), Duration::ZERO);
     }
 
-    /// Whatever else the machine does, many writes in a row are slow with these watchers, and none
-    /// without.
+    /// Many writes in a row are slow with these watchers, and none without, even on a busy machine.
     #[test]
     fn a_descriptor_with_many_watchers_is_slow() {
         let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();

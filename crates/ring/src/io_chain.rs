@@ -2,17 +2,18 @@
 //!
 //! Requests of block devices are chains with a header in front, data, and a status byte at the end.
 //! How the three are cut into descriptors is the driver's choice (virtio 1.2, 2.7.4.2), so the
-//! header is copied out of however many pieces it lies in, and the status byte is the last byte that
-//! the device may write.
+//! header is copied out of however many pieces it lies in, and the status byte is the last byte
+//! that the device may write.
 //!
 //! The chain then consists of the pieces of the data, as the kernel takes them (`struct iovec`).
-//! Safe code can do no harm with them:
+//! Safe code can use them because of these invariants:
 //!
-//! - A piece is made here only, from a translation by the [`Memory`] that the same chain holds. So
-//!   it is mapped as long as the chain has it.
+//! - Pieces are made only here, from a translation by the [`Memory`] that the same chain holds. So
+//!   a piece is mapped as long as the chain has it.
 //! - Pieces and memory are forgotten together.
 //!
-//! Whoever hands the pieces to the kernel keeps the chain until the kernel has finished with them.
+//! A caller that hands the pieces to the kernel must keep the chain until the kernel has finished
+//! with them.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -102,8 +103,8 @@ impl IoChain {
     /// look in first, and then the one where the buffer is.
     ///
     /// # Errors
-    /// When the buffer does not lie within the memory, has to be read after one that is to be
-    /// written, or is one too many.
+    /// When the buffer does not lie within the memory, is readable behind a writable one,
+    /// or exceeds the number of buffers allowed.
     pub fn add(
         &mut self,
         addr: u64,
@@ -146,13 +147,13 @@ impl IoChain {
         self.writable.len
     }
 
-    /// How many pages the pieces that are left lie in, at most.
+    /// The most pages that the remaining pieces lie in.
     pub fn pages(&self) -> u64 {
         let pieces = self.readable.rest().iter().chain(self.writable.rest());
         pieces.map(|piece| (piece.iov_len / PAGE) as u64 + 2).sum()
     }
 
-    /// The kernel has read or written so many pages.
+    /// Notes that the kernel has read or written `pages` pages.
     pub fn used_by_kernel(&self, pages: u64) {
         if let Some(memory) = &self.memory {
             memory.used_by_kernel(pages);
@@ -216,7 +217,8 @@ impl IoChain {
         self.writable.rest()
     }
 
-    /// The kernel may have written all bytes that it may write: an operation failed on the way.
+    /// Logs all writable bytes as written, because an operation failed and the kernel may have
+    /// written any of them.
     pub fn log_writable(&self) {
         self.log_front(u64::MAX);
     }
@@ -241,7 +243,7 @@ impl IoChain {
         }
     }
 
-    /// The first `n` bytes of either direction have been moved.
+    /// Removes the first `n` bytes of either direction, which have been transferred.
     pub fn advance(&mut self, n: u64) {
         self.log_front(n);
         self.readable.advance(n);

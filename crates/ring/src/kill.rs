@@ -1,4 +1,4 @@
-//! A kill of the process, as the other side of the memory sees it: no store takes effect any more.
+//! A simulated kill of the process: from then on, no store takes effect.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ thread_local! {
     static STORES_LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// Lets this thread's devices live for so many stores.
+/// Lets this thread's devices live for `stores` more stores.
 pub(crate) fn after(stores: u64) {
     STORES_LEFT.set(stores);
 }

@@ -1,8 +1,8 @@
 //! The differences between the layouts of a virtqueue, on the device side.
 //!
-//! A layout takes chains in the order of the ring and gives them back in the same order, so what is
-//! in flight is one stretch of the ring: from the oldest chain that was not given back to the next
-//! one to take.
+//! A layout takes chains in the order of the ring and gives them back in the same order, so the
+//! chains in flight are one stretch of the ring: from the oldest chain that was not given back to
+//! the next one to take.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ pub(crate) trait Layout: Send + Sized {
     /// See [`DeviceRing::recover`](crate::DeviceRing::recover).
     fn recover(&mut self, record: Option<RingRecord>) -> Recovery;
 
-    /// Finds the ring anew in other memory, at the same guest addresses. The newest `untaken` chains
-    /// were not taken.
+    /// Looks up the ring in other memory, at the same guest addresses, and puts back the newest
+    /// `untaken` chains.
     fn set_memory(&mut self, mem: Arc<Memory>, untaken: usize) -> Result<(), Violation>;
 
     /// The driver's memory.
@@ -30,24 +30,25 @@ pub(crate) trait Layout: Send + Sized {
     /// How many chains can be taken, up to `max`: an upper bound, but 0 exactly if there is none.
     fn ready(&mut self, max: usize) -> Result<usize, Violation>;
 
-    /// As [`ready`](Self::ready), where 0 need not be told from more.
+    /// As [`ready`](Self::ready), but a positive result may be returned if there is none.
     #[inline(always)]
     fn ready_at_most(&mut self, max: usize) -> Result<usize, Violation> {
         self.ready(max)
     }
 
     /// Takes up to `max` chains, no more than are ready, into `sink`: fewer when there are fewer,
-    /// when it is full, or when a broken chain follows, which is an error only when it comes first.
+    /// when the sink is full, or when a broken chain follows. A broken chain is an error only if it
+    /// comes first.
     fn take<S: Sink>(&mut self, max: usize, sink: &mut S) -> Result<usize, Violation>;
 
-    /// Prefetches what the next batch begins with.
+    /// Prefetches the first entries of the next batch.
     #[inline(always)]
     fn look_ahead(&self) {}
 
     /// Chains that were taken and not given back.
     fn outstanding(&self) -> usize;
 
-    /// The newest `n` chains were not taken.
+    /// Puts back the newest `n` chains.
     fn untake(&mut self, n: usize);
 
     /// Marks the oldest outstanding chain as used, with `len` bytes written to it. The driver sees
@@ -57,8 +58,8 @@ pub(crate) trait Layout: Send + Sized {
     /// The number, in 16 bits, of the next chain that is given back.
     fn next_used(&self) -> u16;
 
-    /// Rewrites the used elements of `count` chains, from number `first` on, with length 0, as far
-    /// as they are not published.
+    /// Rewrites the used elements of `count` chains, from number `first` on, with length 0, unless
+    /// they are published.
     fn invalidate(&mut self, first: u16, count: u16);
 
     /// See [`DeviceRing::set_used_log`](crate::DeviceRing::set_used_log).

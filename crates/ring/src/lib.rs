@@ -1,13 +1,12 @@
-//! Shared-memory rings: split and packed virtqueues, rings of Xen and of AF_XDP, and the memory
-//! they live in.
+//! Shared-memory rings: split and packed virtqueues, rings of Xen and of AF_XDP, and their memory.
 //!
-//! This is the only crate of the data path that touches bytes which somebody else may be changing:
-//! everything here assumes that the peer rewrites its descriptors, its indices and its payload at
-//! any moment. The rules that follow from it, and that every module keeps:
+//! This is the only crate of the data path that touches bytes which a peer may be changing: all
+//! code here assumes that the peer rewrites its descriptors, its indices and its payload at any
+//! moment. So every module keeps these rules:
 //!
 //! - no `&` or `&mut` to peer memory is ever formed, except to atomics for indices and flags;
 //!   everything else goes through raw pointers, and is copied exactly once before it is looked at;
-//! - what was copied is what is checked, and what was checked is what is used;
+//! - checks are made on the copy, and only checked values are used;
 //! - every index is checked, every chain of links has a bound, every address is translated within
 //!   one mapping;
 //! - a peer that breaks the protocol gives a [`Violation`] with a name, never a panic or an endless

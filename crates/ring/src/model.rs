@@ -1,4 +1,4 @@
-//! Straightforward drivers to test the devices against.
+//! Simple model drivers to test the devices against.
 //!
 //! The models write rings byte by byte as the specification describes them, without regard to speed
 //! or concurrency, and share no code with the rings beyond the layout constants and [`Memory`].
@@ -67,7 +67,7 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug)]
 pub enum Layout {
     Direct,
-    /// So many pieces directly (split only), then a table at this address.
+    /// A number of pieces directly (split only), then a table at this address.
     Indirect(usize, u64),
 }
 
@@ -86,8 +86,8 @@ pub trait Model: Sized {
     fn publish(&mut self) -> bool;
     /// Takes back what the device has used: id and length.
     fn used(&mut self) -> Vec<(u16, u32)>;
-    /// Interrupts wanted always, never, or once so many chains of one descriptor beyond those taken
-    /// back are used.
+    /// Sets when interrupts are wanted: always, never, or once a number of chains of one descriptor
+    /// beyond those taken back are used.
     fn interrupts(&mut self, wanted: Interrupts);
     /// The position from which the device says it continues, with this ring as it is.
     fn position(&self) -> u32;

@@ -1,11 +1,11 @@
-//! When to notify the other side, and how not to sleep through a notification.
+//! Notifications between the two sides of a ring, without lost wake-ups.
 //!
-//! Each direction of a ring has one side that publishes and one that consumes, and all (kicks and
-//! interrupts, of split, packed and Xen rings) work alike:
+//! Each direction of a ring has one side that publishes and one that consumes. Kicks and interrupts
+//! of split, packed and Xen rings all work alike:
 //!
-//! - the publisher makes its work visible, and then looks whether the consumer wants to be told;
-//! - the consumer, before it sleeps, says that it wants to be told, and then looks for work once
-//!   more.
+//! - the publisher makes its work visible, and then checks whether the consumer wants a
+//!   notification;
+//! - the consumer, before it sleeps, asks for a notification, and then looks for work once more.
 //!
 //! Each side stores one thing and then loads the other, so a full barrier has to stand between
 //! store and load on both sides: with it, at least one of them sees the other. Without it, both can
@@ -29,8 +29,8 @@ pub const fn passes(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
 }
 
-/// Split, without event index: publishes `value` in `index`; whether the consumer's `flags` ask for
-/// a notification.
+/// Split, without event index: publishes `value` in `index`. Returns whether the consumer's `flags`
+/// ask for a notification.
 #[inline]
 pub fn publish_with_flags(index: &AtomicU16, value: u16, flags: &AtomicU16) -> bool {
     index.store(value, Ordering::Release);
@@ -38,8 +38,8 @@ pub fn publish_with_flags(index: &AtomicU16, value: u16, flags: &AtomicU16) -> b
     flags.load(Ordering::Relaxed) & NO_NOTIFY == 0
 }
 
-/// Split, with event index: publishes `value`, after `old`, in `index`; whether that passes the
-/// consumer's `event`.
+/// Split, with event index: publishes `value`, after `old`, in `index`. Returns whether that passes
+/// the consumer's `event`.
 #[inline]
 pub fn publish_with_event(index: &AtomicU16, value: u16, old: u16, event: &AtomicU16) -> bool {
     index.store(value, Ordering::Release);
@@ -47,7 +47,7 @@ pub fn publish_with_event(index: &AtomicU16, value: u16, old: u16, event: &Atomi
     passes(event.load(Ordering::Relaxed), value, old)
 }
 
-/// Split, without event index: asks to be notified; the publisher's `index` as it is then.
+/// Split, without event index: asks for a notification. Returns the publisher's `index` afterwards.
 #[inline]
 pub fn arm_flags(flags: &AtomicU16, index: &AtomicU16) -> u16 {
     flags.store(0, Ordering::Relaxed);
@@ -55,14 +55,14 @@ pub fn arm_flags(flags: &AtomicU16, index: &AtomicU16) -> u16 {
     index.load(Ordering::Acquire)
 }
 
-/// Split, without event index: asks not to be notified. The publisher may do so nevertheless.
+/// Split, without event index: asks for no notifications. The publisher may send them nevertheless.
 #[inline]
 pub fn disarm_flags(flags: &AtomicU16) {
     flags.store(NO_NOTIFY, Ordering::Relaxed);
 }
 
-/// Split, with event index: asks to be notified once entry `next` is published; the publisher's
-/// `index` as it is then.
+/// Split, with event index: asks for a notification once entry `next` is published. Returns the
+/// publisher's `index` afterwards.
 #[inline]
 pub fn arm_event(event: &AtomicU16, next: u16, index: &AtomicU16) -> u16 {
     event.store(next, Ordering::Relaxed);
@@ -70,8 +70,8 @@ pub fn arm_event(event: &AtomicU16, next: u16, index: &AtomicU16) -> u16 {
     index.load(Ordering::Acquire)
 }
 
-/// Xen ring: publishes `value`, after `old`, in `index`; whether that reaches the consumer's
-/// `event`. An event is the index to reach, one more than where virtio would have it.
+/// Xen ring: publishes `value`, after `old`, in `index`. Returns whether that reaches the
+/// consumer's `event`. A Xen event is the index to reach, which is one more than virtio's event.
 #[inline]
 pub fn publish_ring(index: &AtomicU32, value: u32, old: u32, event: &AtomicU32) -> bool {
     index.store(value, Ordering::Release);
@@ -79,8 +79,8 @@ pub fn publish_ring(index: &AtomicU32, value: u32, old: u32, event: &AtomicU32) 
     value.wrapping_sub(event.load(Ordering::Relaxed)) < value.wrapping_sub(old)
 }
 
-/// Xen ring: asks to be notified once entry `next` is published; the publisher's `index` as it is
-/// then.
+/// Xen ring: asks for a notification once entry `next` is published. Returns the publisher's
+/// `index` afterwards.
 #[inline]
 pub fn arm_ring(event: &AtomicU32, next: u32, index: &AtomicU32) -> u32 {
     event.store(next.wrapping_add(1), Ordering::Relaxed);
@@ -99,11 +99,11 @@ pub const EVENT_DESC: u16 = 2;
 /// wrap counter.
 pub const WRAP: u16 = 1 << 15;
 
-/// A place in a packed ring: a descriptor's number, and the wrap counter of whoever goes through
-/// the ring.
+/// A place in a packed ring: a descriptor's number, and the wrap counter of the side whose position
+/// it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Which descriptor, below the ring's size.
+    /// The number of the descriptor, below the ring's size.
     pub index: u16,
     /// Starts as 1, and flips each time the index wraps around.
     pub wrap: bool,
@@ -148,8 +148,8 @@ impl Place {
     }
 }
 
-/// Packed: publishes by `store`, which writes the flags of the first descriptor of `count` that end
-/// before `next`, after all stores before; whether the consumer's `suppression` asks for a
+/// Packed: publishes `count` descriptors that end before `next`. `store` writes the flags of the
+/// first of them, after all earlier stores. Returns whether the consumer's `suppression` asks for a
 /// notification. Without `event_idx` a descriptor event counts as always.
 #[inline]
 pub fn publish_packed(
@@ -183,14 +183,14 @@ pub const fn wants_packed(
         return true;
     }
     let event = Place::from_word(word);
-    // Counted in the pass of `next`, an event of the pass before is `size` earlier.
+    // Relative to the pass of `next`, an event of the pass before is `size` earlier.
     let event_index =
         if event.wrap == next.wrap { event.index } else { event.index.wrapping_sub(size) };
     passes(event_index, next.index, next.index.wrapping_sub(count))
 }
 
-/// Packed: asks to be notified, with `event_idx` once the descriptor at `next` is published,
-/// otherwise always; the flags of the descriptor at `next`, named `flags`, as they are then.
+/// Packed: asks for a notification: with `event_idx`, once the descriptor at `next` is published;
+/// otherwise always. Returns the `flags` of the descriptor at `next` afterwards.
 #[inline]
 pub fn arm_packed(suppression: &AtomicU32, next: Place, event_idx: bool, flags: &AtomicU16) -> u16 {
     let ask = if event_idx { next.to_word() as u32 | (EVENT_DESC as u32) << 16 } else { 0 };
@@ -199,7 +199,7 @@ pub fn arm_packed(suppression: &AtomicU32, next: Place, event_idx: bool, flags: 
     flags.load(Ordering::Acquire)
 }
 
-/// Packed: asks not to be notified. The publisher may do so nevertheless.
+/// Packed: asks for no notifications. The publisher may send them nevertheless.
 #[inline]
 pub fn disarm_packed(suppression: &AtomicU32) {
     suppression.store((EVENT_DISABLE as u32) << 16, Ordering::Relaxed);

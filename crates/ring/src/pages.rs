@@ -1,19 +1,18 @@
-//! Granted pages that stay mapped here, so that bytes are copied from and to them without the
-//! hypervisor.
+//! Granted pages that stay mapped here, so that copies need no hypervisor.
 //!
-//! Safe code can do so without harm for these reasons:
+//! Their use by safe code is sound for these reasons:
 //!
-//! - A [`Page`] is mapped as long as it lives, and says whether it may be written: what is mapped
-//!   for reading only is never a target.
-//! - [`Pages`] never change. Whoever looks a page up holds the set, or borrows it ([`MappedPageRef`]), until
-//!   the bytes are copied; so a page that is taken out of use, by a new set without it, is unmapped
-//!   when the last one lets go of the old sets.
-//! - The bytes are never referred to, only copied through raw pointers: their owner changes them at
-//!   any time.
+//! - A [`Page`] is mapped as long as it lives, and knows whether it may be written: a page that is
+//!   mapped for reading only is never a target.
+//! - [`Pages`] never change. A caller that looks up a page holds the set, or borrows it
+//!   ([`MappedPageRef`]), until the bytes are copied. A page is taken out of use by a new set
+//!   without it, and unmapped when the last old set is dropped.
+//! - No reference to the bytes is formed. They are only copied through raw pointers, since their
+//!   owner changes them at any time.
 //!
-//! A frontend chooses the numbers that pages are looked up by. So a set is sorted, and a look-up
-//! takes a number of steps that no choice makes larger; most find their page behind the one that
-//! was found last.
+//! A front-end chooses the numbers by which pages are looked up, and could choose them to collide
+//! in a hash table. So a set is sorted, and the number of steps of a look-up does not depend on
+//! that choice. Most look-ups find their page behind the one that was found last.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -28,7 +27,7 @@ use crate::region::MappingOwner;
 pub struct Page {
     base: NonNull<u8>,
     writable: bool,
-    /// Unmaps it.
+    /// Unmaps the page when dropped.
     _owner: Box<dyn MappingOwner>,
 }
 
@@ -39,7 +38,7 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// A page that somebody else mapped. `owner` is dropped with it, and only then.
+    /// A page that was mapped elsewhere. `owner` is dropped with the page, and not before.
     ///
     /// # Safety
     /// [`PAGE`] bytes at `base` must be mapped readable, and writable if it says so, until `owner`
@@ -53,8 +52,8 @@ impl Page {
         self.writable
     }
 
-    /// Copies from `offset` on into `buf`. False, and nothing is copied: that is not all in the
-    /// page.
+    /// Copies from `offset` on into `buf`. False, with nothing copied: the bytes do not lie wholly
+    /// in the page.
     pub fn read(&self, offset: u16, buf: &mut [u8]) -> bool {
         let Some(from) = place(self.base, offset, buf.len()) else { return false };
         // SAFETY: so many bytes are mapped there, as long as the page lives.
@@ -62,8 +61,8 @@ impl Page {
         true
     }
 
-    /// Copies `bytes` to `offset`. False, and nothing is copied: that is not all in the page, or it
-    /// is not to be written.
+    /// Copies `bytes` to `offset`. False, with nothing copied: the bytes do not lie wholly in the
+    /// page, or the page may not be written.
     pub fn write(&self, offset: u16, bytes: &[u8]) -> bool {
         let Some(to) = place(self.base, offset, bytes.len()).filter(|_| self.writable) else {
             return false;
@@ -82,7 +81,7 @@ fn place(base: NonNull<u8>, offset: u16, len: usize) -> Option<*mut u8> {
     inside.then(|| unsafe { base.as_ptr().add(offset.into()) })
 }
 
-/// The address of a page that is mapped for as long as whoever has this keeps its [`Pages`].
+/// The address of a page. It is mapped as long as the holder of the address keeps its [`Pages`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MappedPage(NonNull<u8>);
 
@@ -108,20 +107,20 @@ unsafe impl Send for MappedPageRef<'_> {}
 unsafe impl Sync for MappedPageRef<'_> {}
 
 impl MappedPageRef<'_> {
-    /// Its address, for those who keep the set by themselves.
+    /// Its address, for a caller that keeps the set itself.
     pub(crate) fn page(self) -> MappedPage {
         MappedPage(self.base)
     }
 
-    /// Where `len` bytes can be written, `offset` bytes into it. `None`: that is not all in the
-    /// page, or it is not to be written.
+    /// The address, `offset` bytes into the page, at which `len` bytes can be written. `None`: the
+    /// bytes do not lie wholly in the page, or the page may not be written.
     #[inline(always)]
     pub(crate) fn target(self, offset: u16, len: u16) -> Option<*mut u8> {
         place(self.base, offset, len.into()).filter(|_| self.writable)
     }
 }
 
-/// How look-ups of one user went, and where the next is likely to be.
+/// Counts of one user's look-ups, and the likely place of the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupHint {
     next: usize,
@@ -139,7 +138,7 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// These and `more`. `None`: one is there already, or comes twice.
+    /// A set of these pages and `more`. `None`: a reference is there already, or comes twice.
     pub fn with(&self, more: Vec<(GrantRef, Arc<Page>)>) -> Option<Pages> {
         let mut entries = more;
         entries.extend(self.entries.iter().cloned());
@@ -148,7 +147,8 @@ impl Pages {
         (!twice).then(|| Pages { entries: entries.into() })
     }
 
-    /// These without those that are granted under `references`, which are in order; and those.
+    /// A set without the pages that are granted under `references`, which must be sorted, and the
+    /// pages removed.
     pub fn without(&self, references: &[GrantRef]) -> (Pages, Vec<Arc<Page>>) {
         let goes = |entry: &(GrantRef, Arc<Page>)| references.binary_search(&entry.0).is_ok();
         let (gone, stay): (Vec<_>, Vec<_>) = self.entries.iter().cloned().partition(goes);

@@ -1,7 +1,7 @@
-//! Writes into a peer's memory that are logged later.
+//! Writes into a peer's memory that are yet to be logged.
 //!
 //! A frame's bytes may be copied by the hypervisor, after the frame was put. All copies are made
-//! before the ring is published, so a ring notes what it writes and logs that as it is published.
+//! before the ring is published, so a ring notes its writes, and logs them when it is published.
 
 use crate::region::Memory;
 
@@ -18,8 +18,8 @@ impl PendingLog {
         self.ranges.is_empty()
     }
 
-    /// `len` bytes at host address `at` of `memory` are being written. Grows while a guest migrates
-    /// only, by the pieces of the frames of a burst.
+    /// Notes that `len` bytes at host address `at` of `memory` are being written. The list grows
+    /// only while a guest migrates, by the pieces of the frames of a burst.
     pub(crate) fn add(&mut self, memory: &Memory, at: *const u8, len: usize) {
         let Some(addr) = memory.guest_of(at) else { return };
         match self.ranges.last_mut() {
@@ -28,7 +28,7 @@ impl PendingLog {
         }
     }
 
-    /// All of it has been written.
+    /// Logs all noted writes, which have been made by now.
     pub(crate) fn flush(&mut self, memory: &Memory) {
         for (addr, len) in self.ranges.drain(..) {
             memory.log(addr, len);

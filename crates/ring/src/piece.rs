@@ -21,7 +21,8 @@ impl Span {
 pub(crate) struct Piece {
     pub(crate) at: Granted,
     pub(crate) len: u16,
-    /// Where the page is mapped, if it is: as long as the gather holds the piece.
+    /// The address of the page, if it is mapped, which it then is as long as the gather holds the
+    /// piece.
     pub(crate) page: Option<MappedPage>,
 }
 

@@ -1,9 +1,9 @@
 //! The peer's memory, mapped.
 //!
 //! A region comes from a peer as numbers and a file. The numbers are checked here, once, so that
-//! everything above can translate guest addresses without further thought: an address either lies
-//! within a mapping, with so many bytes left in it, or nowhere. The file may still change its
-//! length under us; `fault` sees to that.
+//! all callers can translate guest addresses without further checks: an address either lies within
+//! a mapping, with a known number of bytes left in it, or nowhere. The peer may still change the
+//! length of the file, which `fault` handles.
 
 mod account;
 mod file_watch;
@@ -34,8 +34,7 @@ pub use account::MemoryAccount;
 pub use table::{MAX_BYTES, MAX_REGIONS, MapError, RegionSpec};
 pub use write_log::{LOG_PAGE, MAX_LOG, WriteLog};
 
-/// Something that has to live as long as a memory: it is dropped when nothing of the memory is used
-/// any more.
+/// A value that has to live as long as a memory, and is dropped when the memory is no longer used.
 pub trait MappingOwner: std::fmt::Debug + Send + Sync {}
 
 /// A peer's memory: shared with it, mapped as long as this lives.
@@ -45,11 +44,12 @@ pub struct Memory {
     regions: Arc<[Region]>,
     /// Dropped after the regions.
     owner: Option<Arc<dyn MappingOwner>>,
-    /// Page faults that its pages explain, and that have not been seen yet.
+    /// Page faults by first use of its pages that have not been seen yet.
     expected_faults: Arc<AtomicU64>,
-    /// Where the pages that this process allocates in it are charged. Dropped after the regions.
+    /// The account that is charged for pages that this process allocates in it. Dropped after the
+    /// regions.
     charged: Option<Arc<Charged>>,
-    /// Where the pages that this process writes are marked.
+    /// The log in which pages that this process writes are marked.
     log: Option<Arc<WriteLog>>,
 }
 
@@ -64,8 +64,8 @@ impl Memory {
     /// Maps a memory table.
     ///
     /// # Errors
-    /// Regions that overlap, wrap around, are empty or reach beyond their file; whatever the kernel
-    /// says.
+    /// Regions that overlap, wrap around, are empty or reach beyond their file; any error
+    /// of the kernel.
     pub fn map(regions: Vec<RegionSpec>) -> Result<Memory, MapError> {
         check(&regions)?;
         let mut regions = regions.iter().map(Region::map).collect::<Result<Vec<_>, _>>()?;
@@ -103,8 +103,8 @@ impl Memory {
         Ok(Memory::of(Box::new([region]), None))
     }
 
-    /// Memory to share with somebody else, `len` bytes at guest (and user) address 0: a memfd that
-    /// cannot shrink.
+    /// Memory to share with another process, `len` bytes at guest (and user) address 0: a memfd
+    /// that cannot shrink.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -143,8 +143,8 @@ impl Memory {
         Ok(Memory::of(Box::new([region]), None))
     }
 
-    /// Pages that somebody else mapped, `len` bytes at guest address 0. `owner` is dropped with
-    /// the memory, and only then.
+    /// Pages that were mapped elsewhere, `len` bytes at guest address 0. `owner` is dropped with
+    /// the memory, and not before.
     ///
     /// # Safety
     /// `len` bytes at `base` must be mapped readable and writable until `owner` is dropped, must
@@ -156,8 +156,8 @@ impl Memory {
         Memory::of(Box::new([region]), Some(owner))
     }
 
-    /// This memory with something that has to live as long as it does: pages of another domain,
-    /// say, are in use until then.
+    /// This memory with a value that has to live as long as it does, such as pages of another
+    /// domain.
     #[must_use]
     pub fn owned_by(mut self, owner: Box<dyn MappingOwner>) -> Memory {
         self.owner = Some(owner.into());
@@ -165,7 +165,7 @@ impl Memory {
     }
 
     /// Whether `len` bytes at host address `at` are mapped in one region of this memory, and can be
-    /// handed to the kernel as a buffer. What another domain granted can't.
+    /// handed to the kernel as a buffer. Pages that another domain granted cannot.
     pub(crate) fn holds(&self, at: NonNull<u8>, len: u64) -> bool {
         self.owner.is_none() && self.covers(at, len)
     }
@@ -179,7 +179,7 @@ impl Memory {
         })
     }
 
-    /// The guest address of what the peer has mapped at `user_addr`.
+    /// The guest address of the byte that the peer has mapped at `user_addr`.
     pub fn user_to_guest(&self, user_addr: u64) -> Option<u64> {
         self.regions.iter().find_map(|region| {
             let offset = user_addr.checked_sub(region.user)?;
@@ -219,15 +219,16 @@ impl Memory {
         Ok(())
     }
 
-    /// The byte at guest address `addr`. What is stored through it is not logged, here and below.
+    /// The byte at guest address `addr`. Stores through the reference, here and below, are not
+    /// logged.
     ///
     /// # Errors
     /// [`Violation::RingOutside`].
     #[inline]
     pub fn atomic_u8(&self, addr: u64) -> Result<&AtomicU8, Violation> {
         let at = self.host(addr, 1, 1)?;
-        // SAFETY: a byte is mapped there as long as `self` lives, and is reached through atomics, raw
-        // copies and by the peer only.
+        // SAFETY: a byte is mapped there as long as `self` lives, and is reached through atomics,
+        // raw copies and by the peer only.
         Ok(unsafe { AtomicU8::from_ptr(at.as_ptr()) })
     }
 
@@ -285,7 +286,8 @@ impl Memory {
         Ok(host)
     }
 
-    /// The region of number `hint`, as [`run`](Self::run) left it: empty if there is none.
+    /// The window of region number `hint`, which [`run`](Self::run) has set; empty if there is
+    /// none.
     #[inline]
     pub(crate) fn window(&self, hint: usize) -> Window {
         self.regions.get(hint).map_or(Window::EMPTY, |region| Window {
@@ -295,8 +297,8 @@ impl Memory {
         })
     }
 
-    /// Where guest address `addr` is mapped, and how many bytes follow there. `hint` is the number
-    /// of the region to try first, and then the one where it was.
+    /// The host address of guest address `addr`, and how many bytes follow there. `hint` is the
+    /// number of the region to try first, and is set to the one where the address was found.
     #[inline(always)]
     pub(crate) fn run(&self, addr: u64, hint: &mut usize) -> Option<(NonNull<u8>, u64)> {
         if let Some(region) = self.regions.get(*hint) {
@@ -341,7 +343,7 @@ impl Memory {
     }
 }
 
-/// One region of a memory: what a loop over many addresses keeps in registers, since nearly all of
+/// One region of a memory, which a loop over many addresses keeps in registers, since nearly all of
 /// them lie in the same region. Valid as long as the memory is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
@@ -354,7 +356,7 @@ impl Window {
     const EMPTY: Window = Window { guest: 0, len: 0, host: NonNull::dangling() };
 
     /// Calls `found` with the place of the `len` bytes at guest address `addr`, if all of them lie
-    /// in the region; returns whether they do, and `found` said so, too.
+    /// in the region; returns whether they do and `found` returned true.
     #[inline(always)]
     pub(crate) fn find(
         &self,

@@ -1,7 +1,7 @@
-//! One copy, as the kernel's grant-copy call takes it, and what became of it.
+//! One copy in the format of the kernel's grant-copy call, with its outcome.
 //!
-//! A local end is a raw address. `Copies::push` accepts it only after it was found in memory that is
-//! pinned for as long as the copy waits; until then it is a number.
+//! A local end is a raw address. `Copies::push` accepts it only after it was found in memory that
+//! is pinned for as long as the copy waits; until then it is a number.
 
 use std::fmt;
 use std::ptr::NonNull;
@@ -36,8 +36,8 @@ impl Local {
     }
 }
 
-/// The outcome of a copy: a `GNTST_` value of Xen's grant_table.h, or one of ours, which are
-/// positive.
+/// The outcome of a copy: a `GNTST_` value of Xen's grant_table.h, or a positive value of this
+/// crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(transparent)]
 pub struct Status(pub i16);
@@ -51,11 +51,11 @@ impl Status {
     pub const BAD_DOMAIN: Status = Status(-2);
     /// `GNTST_bad_gntref`: a reference beyond the end of the grant table.
     pub const BAD_REFERENCE: Status = Status(-3);
-    /// `GNTST_bad_page`: the page can't be had.
+    /// `GNTST_bad_page`: the page cannot be accessed.
     pub const BAD_PAGE: Status = Status(-9);
     /// The copy has not been run.
     pub const WAITING: Status = Status(1);
-    /// Our kernel could not get at the local end: somebody cut off the file behind it.
+    /// The kernel could not access the local end, because the file behind it was truncated.
     pub const LOCAL_FAULT: Status = Status(2);
 
     /// Whether the copy was made.
@@ -129,17 +129,17 @@ impl Segment {
         self.len
     }
 
-    /// Never: copies of nothing are not queued.
+    /// Always false: empty copies are not queued.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Where it copies from, if another domain granted that.
+    /// The source, if it is granted.
     pub fn source(&self) -> Option<Granted> {
         self.granted_source().filter(|granted| granted.domain != DomId::SELF)
     }
 
-    /// Where it copies to, if another domain granted that.
+    /// The target, if it is granted.
     pub fn target(&self) -> Option<Granted> {
         self.granted_target().filter(|granted| granted.domain != DomId::SELF)
     }
@@ -177,13 +177,13 @@ impl From<RawGranted> for Granted {
     }
 }
 
-/// The memory of one end of a copy. It stays from one copy to the next: the count of a guest's
-/// memory is shared by all that copy.
+/// The memory of one end of a copy. The pin is kept from one copy to the next, because the
+/// reference count of a guest's memory is contended by all workers.
 #[derive(Debug, Default)]
 pub struct Pin(Option<Arc<Memory>>);
 
 impl Pin {
-    /// From now on it is this memory.
+    /// Pins `memory` instead of the previous one.
     pub fn hold(&mut self, memory: &Arc<Memory>) {
         if !self.0.as_ref().is_some_and(|held| Arc::ptr_eq(held, memory)) {
             self.0 = Some(Arc::clone(memory));
@@ -220,13 +220,13 @@ impl Batch<'_> {
         (Batch(first), Batch(second))
     }
 
-    /// None of them was made, because of `status`.
+    /// Sets all copies to failed, with `status`.
     pub fn fail(&mut self, status: Status) {
         self.0.iter_mut().for_each(|segment| segment.status = status);
     }
 
-    /// None of them was made, because their local ends can't be reached. The memories that this is
-    /// true for learn it here ([`Memory::is_faulted`]).
+    /// Sets all copies to failed, because local ends cannot be accessed. The memories concerned are
+    /// marked here ([`Memory::is_faulted`]).
     pub fn fail_locally(&mut self) {
         self.fail(Status::LOCAL_FAULT);
         for segment in self.0.iter() {

@@ -18,8 +18,8 @@ impl Stage {
     }
 }
 
-/// Memory of our own that is granted to ourselves, page by page. A kernel that has to look up each
-/// mapped end of a copy leaves such a page to the hypervisor, who knows it already.
+/// Memory of our own that is granted to ourselves, page by page. A kernel has to look up each
+/// mapped end of a copy. A granted page is passed on to the hypervisor by its reference instead.
 #[derive(Debug)]
 pub struct OwnPages {
     /// The pages, at address 0.
@@ -40,7 +40,7 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// In these pages.
+    /// Room in these pages.
     pub(crate) fn new(OwnPages { memory, len, references }: OwnPages) -> Self {
         Self { memory, len, references, used: 0 }
     }
@@ -56,7 +56,7 @@ impl Staging {
     }
 
     /// Private room for `len` bytes, to be copied to. `None` when there is none before the next
-    /// [`clear`](Self::clear). What it holds until then is arbitrary.
+    /// [`clear`](Self::clear). The bytes are arbitrary until they are copied to.
     pub(crate) fn reserve(&mut self, len: usize) -> Option<(Stage, Place)> {
         let at = self.next_stage(len);
         let end = at.checked_add(len).filter(|end| *end <= self.len)?;
@@ -65,15 +65,14 @@ impl Staging {
         Some((Stage { at: at as u32, len: len as u32 }, Place::Local(Local::new(place))))
     }
 
-    /// The place `offset` bytes into `stage`. `None`: that is not in it.
+    /// The place `offset` bytes into `stage`. `None`: the offset is outside the stage.
     pub(crate) fn place_in(&self, stage: Stage, offset: u32) -> Option<Place> {
         let at = stage.at.checked_add(offset).filter(|_| offset < stage.len)?;
         let (place, _) = self.memory.run(at.into(), &mut 0)?;
         Some(Place::Local(Local::new(place)))
     }
 
-    /// Where the next `len` private bytes begin: those of a granted page do not reach into the next
-    /// one.
+    /// The offset of the next `len` private bytes, which must not cross the end of a granted page.
     #[inline]
     fn next_stage(&self, len: usize) -> usize {
         let left = PAGE - self.used % PAGE;
@@ -90,7 +89,7 @@ impl Staging {
         self.next_stage(len) + len <= self.len
     }
 
-    /// The domain's own grant of staged bytes, if they are granted, and all in one page.
+    /// The domain's own grant of staged bytes, if they are granted and lie in one page.
     pub(crate) fn own_grant(&self, place: Place, len: u32) -> Option<Granted> {
         let Place::Local(Local(at)) = place else { return None };
         if self.references.is_empty() || !self.memory.covers(at, len.into()) {

@@ -1,7 +1,7 @@
-//! Time stamps that cost little, for those who measure where time goes.
+//! Cheap time stamps for profiling.
 //!
-//! Not a clock: ticks have no length that is known beforehand, and two CPUs need not agree to the
-//! tick. Whoever wants nanoseconds compares ticks with a clock over a while ([`Ratio`]).
+//! Ticks are not a clock: their length is not known beforehand, and two CPUs may differ by some
+//! ticks. A comparison with a clock over a while ([`Ratio`]) converts them to nanoseconds.
 
 use std::time::{Duration, Instant};
 
@@ -28,18 +28,18 @@ pub fn now() -> u64 {
 pub struct Ratio(f64);
 
 impl Ratio {
-    /// Shortest time that says it well enough.
+    /// The shortest time over which the ratio is exact enough.
     const LEAST: Duration = Duration::from_millis(20);
 
-    /// Found out from a moment of the past, in ticks and by the clock; waits for a little while if
-    /// it has only just been.
+    /// The ratio since a moment of the past, given in ticks and by the clock. Waits for a little
+    /// while if that moment is too recent.
     pub fn since((ticks, at): (u64, Instant)) -> Ratio {
         std::thread::sleep(Self::LEAST.saturating_sub(at.elapsed()));
         let passed = now().saturating_sub(ticks).max(1);
         Ratio(at.elapsed().as_nanos() as f64 / passed as f64)
     }
 
-    /// So many ticks, in nanoseconds.
+    /// Converts ticks to nanoseconds.
     pub fn nanoseconds(self, ticks: u64) -> u64 {
         (ticks as f64 * self.0) as u64
     }

@@ -1,11 +1,12 @@
 //! The ways in which a peer can break the ring protocol.
 //!
-//! Each is a reason to stop that peer's port, and to say why; none of them harms another port.
+//! Each violation is a reason to stop that peer's port and to report why. None of them harms
+//! another port.
 
 use thiserror::Error;
 
-/// A peer's violation of the protocol. The ring that reports it is not usable any further until it
-/// is set up anew.
+/// A peer's violation of the protocol. The ring that reports it cannot be used until it is set up
+/// again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Violation {
     /// The queue size is zero, too big, or (split) not a power of two (virtio 1.2, 2.7 and
@@ -116,16 +117,16 @@ pub enum Violation {
     /// Split ring: a request begins with a descriptor that another request in flight begins with.
     #[error("descriptor {0} begins two requests at a time")]
     HeadInFlight(u16),
-    /// The in-flight record of a ring says what cannot be.
+    /// The in-flight record of a ring is inconsistent.
     #[error("the in-flight record contradicts the ring")]
     InFlightRecord,
-    /// The peer cut off the file behind its memory.
+    /// The peer truncated the file behind its memory.
     #[error("the file behind the peer's memory was truncated")]
     MemoryTruncated,
-    /// The peer cut off the file behind the log of written pages.
+    /// The peer truncated the file behind the log of written pages.
     #[error("the file behind the log of written pages was truncated")]
     LogTruncated,
-    /// The peer had this process allocate more of its memory than it may.
+    /// The peer caused this process to allocate more of its memory than allowed.
     #[error(
         "memory limit: more than {limit} bytes of the peer's memory were allocated by its buffers"
     )]

@@ -19,8 +19,8 @@ use crate::walk::Fetch;
 /// Buffers that are taken together when one is missing.
 const BATCH: usize = 64;
 
-/// So many buffers that were looked at in vain, for a frame too big for all of them, took as long as
-/// one piece that is filled.
+/// The number of buffers looked at in vain, for a frame too big for all of them, that cost as much
+/// as filling one piece.
 const LOOKED_AT: usize = 8;
 
 /// The device side of one virtqueue.
@@ -31,12 +31,12 @@ pub struct Virtqueue<L> {
     buffers: Buffers,
     /// Rx: pieces of memory that frames were put into, beyond one a frame.
     extra_pieces: u32,
-    /// Rx: what was put since the last publication, while writes are logged.
+    /// Rx: the writes since the last publication, while writes are logged.
     pending_log: PendingLog,
 }
 
-// SAFETY: the spans of `buffers` point into memory that the layout keeps mapped for the whole process,
-// and that is only reached through raw copies; the layout itself can be sent.
+// SAFETY: the spans of `buffers` point into memory that the layout keeps mapped for the whole
+// process, and that is only reached through raw copies; the layout itself can be sent.
 unsafe impl<L: Layout> Send for Virtqueue<L> {}
 
 #[expect(private_bounds, reason = "layouts are an affair of this crate")]
@@ -64,7 +64,7 @@ impl<L: Layout> Virtqueue<L> {
         self.extra_pieces = self.extra_pieces.saturating_add(pieces as u32);
     }
 
-    /// Notes where the next `total` bytes are going to be written: in the oldest `n` buffers.
+    /// Notes the places of the next `total` bytes to be written, in the oldest `n` buffers.
     #[cold]
     fn note_writes(&mut self, n: usize, total: u64) {
         let (memory, pending) = (self.layout.memory(), &mut self.pending_log);

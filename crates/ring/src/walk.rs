@@ -1,4 +1,4 @@
-//! From descriptors to spans: what is common to both layouts.
+//! The translation of descriptors to spans, common to both layouts.
 //!
 //! A descriptor comes in here as private numbers, and leaves as spans of mapped memory in a
 //! [`Sink`], or not at all.
@@ -30,11 +30,11 @@ impl From<Violation> for Stop {
     }
 }
 
-/// Where the spans of chains go, one chain after the other.
+/// A receiver of the spans of chains, one chain after the other.
 pub(crate) trait Sink {
     /// Whether the buffers are written (Rx) or read (Tx).
     const WRITABLE: bool;
-    /// Brings the cache line at `at` near, for what will be done with it. Any address will do.
+    /// Prefetches the cache line at `at`, for reading or writing. Any address is allowed.
     #[inline(always)]
     fn prefetch(at: *const u8) {
         if Self::WRITABLE { prefetch_write(at) } else { prefetch(at) }
@@ -121,8 +121,8 @@ impl<'a, S: Sink> Walk<'a, S> {
         self.add_scattered(addr, len, flags)
     }
 
-    /// Adds a buffer in as many spans as it takes; an empty one as an empty span, so that what a
-    /// chain costs is what it takes in the sink.
+    /// Adds a buffer in as many spans as it takes; an empty buffer becomes an empty span, so that
+    /// the cost of a chain is the room that it takes in the sink.
     #[cold]
     fn add_scattered(&mut self, addr: u64, len: u32, flags: u16) -> Result<(), Stop> {
         if (flags & DESC_WRITE != 0) != S::WRITABLE {
@@ -191,7 +191,7 @@ fn wrong_way<S: Sink>() -> Violation {
     if S::WRITABLE { Violation::ReadableInReceive } else { Violation::WritableInTransmit }
 }
 
-/// An indirect table, left where it is: each entry is copied once, when it is its turn.
+/// An indirect table in the peer's memory. Each entry is copied once, when it is needed.
 pub(crate) struct Table<'a> {
     mem: &'a Memory,
     addr: u64,

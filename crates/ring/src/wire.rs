@@ -1,12 +1,12 @@
-//! A wire between two split rings: what is left when a switch does nothing.
+//! A wire between two split rings: the baseline for measurements, without a switch.
 //!
-//! Each chain's buffer is copied to the next buffer of the other ring, as it lies there: no header
-//! is looked at, no address looked up, nothing counted, prefetched or checked. Other paths are
-//! measured against it; no port is served by it. What it keeps is what keeps this process whole:
-//! indices are masked, and a buffer has to lie in one region of its guest's memory. A guest
-//! that breaks other rules gets nonsense, and only the first descriptor of a chain is followed.
+//! Each chain's buffer is copied to the next buffer of the other ring as it is: no header is read,
+//! no address looked up, nothing counted, prefetched or checked. Other paths are measured against
+//! the wire; no port is served by it. Only the checks that protect this process remain: indices are
+//! masked, and a buffer has to lie in one region of its guest's memory. A guest that breaks other
+//! rules gets nonsense, and only the first descriptor of a chain is followed.
 //!
-//! Guests have to poll: nobody is interrupted, and nobody is asked to kick.
+//! Guests have to poll: no interrupts are sent, and no kicks are requested.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -53,11 +53,11 @@ unsafe impl Send for End {}
 type Buffer = (NonNull<u8>, u32, u16);
 
 impl Wire {
-    /// From a Tx ring to an Rx ring, each in its guest's memory. Packed rings, tables and events
-    /// are not known here.
+    /// From a Tx ring to an Rx ring, each in its guest's memory. Packed rings, indirect tables and
+    /// events are not supported.
     ///
     /// # Errors
-    /// When a ring can't be where it is said to be.
+    /// When a ring does not lie within its guest's memory.
     pub fn new(
         from: (Arc<Memory>, &RingConfig),
         to: (Arc<Memory>, &RingConfig),
@@ -95,7 +95,7 @@ impl Wire {
     }
 
     /// Copies a frame into the next of `room` buffers, or into as many as it takes; returns how
-    /// many, 0 when there are too few.
+    /// many it took, or 0 when there are too few.
     #[inline]
     fn lay(&mut self, (frame, len, _): Buffer, room: u16) -> Result<u16, Violation> {
         if room == 0 {
@@ -127,7 +127,7 @@ impl Wire {
             taken += 1;
         }
         if done < len {
-            // Not published yet: these buffers are simply taken again.
+            // These buffers are not published yet, so they can be taken again.
             self.to.next = self.to.next.wrapping_sub(taken);
             return Ok(0);
         }
@@ -136,7 +136,7 @@ impl Wire {
     }
 }
 
-/// Writes into a frame's first buffer, of `len` bytes, how many it has.
+/// Writes the number of a frame's buffers into its first one, of `len` bytes.
 #[inline]
 fn number(first: NonNull<u8>, len: u32, buffers: u16) {
     if len >= NUM_BUFFERS + 2 {
@@ -167,7 +167,7 @@ impl End {
         Ok(end)
     }
 
-    /// Entries that can be taken, as far as the guest is believed.
+    /// Entries that can be taken, according to the guest's unchecked index.
     #[inline]
     fn ready(&self) -> u16 {
         // SAFETY: the third and fourth byte of the available ring, which is mapped and aligned to

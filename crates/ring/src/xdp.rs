@@ -1,10 +1,10 @@
-//! Rings of an AF_XDP socket (linux/if_xdp.h): through them the kernel learns where frames are to
-//! be written, and reports where it wrote them.
+//! Rings of an AF_XDP socket (linux/if_xdp.h): through them the kernel learns where to write
+//! frames, and reports where it wrote them.
 //!
-//! Two rings matter to who only receives: the *fill* ring, into which we put the addresses of empty
-//! pages, and the *Rx* ring, from which we take descriptors of frames. Addresses are offsets into
-//! the socket's pages. The other side is the kernel, which is trusted with its rings as with
-//! everything else; the pages may be a guest's, and nothing here looks into them.
+//! A socket that only receives needs two rings: the *fill* ring, into which we put the addresses of
+//! empty pages, and the *Rx* ring, from which we take descriptors of frames. Addresses are offsets
+//! into the socket's pages. The other side is the kernel, which is trusted. The pages may be a
+//! guest's, and nothing here reads them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ pub use socket::{Losses, Receiver, Socket, SocketError};
 /// Bytes of a page that a frame lies in.
 pub const PAGE: u64 = 4096;
 
-/// Where a page's frame begins at the earliest (`XDP_PACKET_HEADROOM`): room that programs may use.
+/// The least offset of a frame in its page (`XDP_PACKET_HEADROOM`): room that programs may use.
 pub const HEADROOM: u64 = 256;
 
 /// The kernel wants a system call before it looks at the fill ring again (`XDP_RING_NEED_WAKEUP`).
@@ -66,7 +66,7 @@ impl Ring {
         self.layout.entries + u64::from(number & (self.size - 1)) * bytes
     }
 
-    /// Believes the other side's index, if it can be: between `known` and `known + most`.
+    /// Accepts the other side's index if it is possible: between `known` and `known + most`.
     fn believe(&self, index: u32, known: u32, most: u32) -> Result<u32, Violation> {
         let ahead = index.wrapping_sub(known);
         if ahead > most {
@@ -104,7 +104,7 @@ impl Fill {
         Fill { ring, produced: 0, published: 0, consumed: 0 }
     }
 
-    /// Puts in the address of an empty page; the kernel sees it after [`publish`](Self::publish).
+    /// Adds the address of an empty page; the kernel sees it after [`publish`](Self::publish).
     /// False: there is no room.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Fill {
         Ok(true)
     }
 
-    /// Lets the kernel see what was put in. True: it wants a system call for that.
+    /// Publishes the added pages. True: the kernel needs a system call to look at them.
     ///
     /// # Errors
     /// Never, while the ring is there.
@@ -168,7 +168,7 @@ impl Frames {
     pub fn ready(&mut self) -> Result<u32, Violation> {
         if self.seen == self.consumed {
             let index = self.ring.producer()?.load(Ordering::Acquire);
-            // Entries that were taken and not given back can't have been written anew.
+            // The kernel cannot have overwritten entries that were taken and not given back.
             let held = self.consumed.wrapping_sub(self.released);
             self.seen = self.ring.believe(index, self.consumed, self.ring.size - held)?;
         }
@@ -192,7 +192,7 @@ impl Frames {
         Ok(Some(Descriptor { addr, len }))
     }
 
-    /// Gives back the places of all frames that were taken.
+    /// Frees the places in the ring of all frames that were taken.
     ///
     /// # Errors
     /// Never, while the ring is there.
@@ -206,8 +206,8 @@ impl Frames {
     }
 }
 
-/// The kernel's part, for devices that are software: it takes empty pages out of a fill ring, and
-/// publishes frames in an Rx ring. For tests.
+/// The kernel's side, in software, for tests: takes empty pages from a fill ring, and publishes
+/// frames in an Rx ring.
 #[derive(Debug)]
 pub struct Feeder {
     fill: Ring,

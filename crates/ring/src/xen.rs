@@ -1,18 +1,18 @@
 //! The back half of a Xen ring (xen/include/public/io/ring.h).
 //!
-//! Granted pages, one for most devices: four free-running indices, and as many slots as fit, a power
-//! of two. A slot holds a request first, and then, in the same place, the response to it. The front
-//! produces requests and consumes responses, the back does the reverse.
+//! A ring consists of granted pages, one for most devices: four free-running indices, and as many
+//! slots as fit, a power of two. A slot holds a request first, and then, in the same place, the
+//! response to it. The front produces requests and consumes responses; the back does the reverse.
 //!
-//! The rules of this crate mean here:
+//! The rules of this crate take this form here:
 //!
-//! - The request index is read once a turn, and believed only as far as the ring can hold
+//! - The request index is read once a turn, and accepted only within the capacity of the ring
 //!   ([`Violation::RequestJump`]).
 //! - A request is copied out once, word by word, and is looked at only in that copy.
-//! - Responses are collected in private memory and written when they are published. So a slot that
-//!   the front has not been told about still holds its request, and whoever takes a ring over
-//!   (after a crash, say) finds everything from the response index on as it was.
-//! - Neither index of ours is ever read back, but for the one time when the ring is taken up.
+//! - Responses are collected in private memory and written when they are published. So a slot with
+//!   an unpublished response still holds its request, and a successor that takes over the ring,
+//!   after a crash for example, finds everything from the response index on unchanged.
+//! - Our own indices are read only once, when the back attaches to the ring.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ pub const RING_PAGE: usize = 4096;
 
 /// Where the indices are, in bytes from the start of the page.
 pub const REQ_PROD: u64 = 0;
-/// The index at which the back wants to be told of requests.
+/// The index at which the back wants to be notified of requests.
 pub const REQ_EVENT: u64 = 4;
-/// Responses that are published.
+/// The response index.
 pub const RSP_PROD: u64 = 8;
-/// The index at which the front wants to be told of responses.
+/// The index at which the front wants to be notified of responses.
 pub const RSP_EVENT: u64 = 12;
-/// Where the slots begin; what lies between is padding.
+/// The offset of the slots; the bytes in between are padding.
 pub const SLOTS: u64 = 64;
 
 /// How many slots of `slot` bytes a ring of one page has: the largest power of two that fits.
@@ -75,19 +75,19 @@ pub struct BackRing<const WORDS: usize> {
 unsafe impl<const WORDS: usize> Send for BackRing<WORDS> {}
 
 impl<const WORDS: usize> BackRing<WORDS> {
-    /// How many slots one has that lies in one page.
+    /// The number of slots of a ring in one page.
     pub const SIZE: u32 = ring_size(WORDS * 4);
 
-    /// Takes up the ring in the page at address `addr` of `mem`, where it stands: at its response
-    /// index. A new one stands at zero.
+    /// Attaches to the ring in the page at address `addr` of `mem`, at its response index, which is
+    /// zero in a new ring.
     ///
     /// # Errors
-    /// When the page is not there, or its indices contradict each other.
+    /// When the page does not lie within `mem`, or its indices contradict each other.
     pub fn attach(mem: Arc<Memory>, addr: u64) -> Result<Self, Violation> {
         Self::attach_pages(mem, addr, 1)
     }
 
-    /// Takes up the ring in `pages` pages, at least one, that follow each other.
+    /// Attaches to the ring in `pages` consecutive pages, at least one.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).
@@ -111,8 +111,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.mask + 1
     }
 
-    /// Requests that can be taken, at least `wanted` if there are as many: the front's index is
-    /// read only when what was seen before is not enough.
+    /// Requests that can be taken: at least `wanted`, if there are as many. The front's index is
+    /// read only when the requests seen before are not enough.
     ///
     /// # Errors
     /// [`Violation::RequestJump`].
@@ -122,15 +122,15 @@ impl<const WORDS: usize> BackRing<WORDS> {
         if known >= wanted { Ok(known) } else { self.look() }
     }
 
-    /// Reads the front's index: requests that can be taken now.
+    /// Reads the front's index. Returns how many requests can be taken now.
     #[inline]
     fn look(&mut self) -> Result<u32, Violation> {
         let index = self.word(REQ_PROD).load(Ordering::Acquire);
         self.saw(index)
     }
 
-    /// Believes a request index, if it can be: not before what was taken, nor more than a ring
-    /// beyond what the front got back.
+    /// Accepts a request index if it is possible: not before the requests taken, and at most a ring
+    /// beyond the responses published.
     #[inline]
     fn saw(&mut self, index: u32) -> Result<u32, Violation> {
         let ahead = index.wrapping_sub(self.published);
@@ -141,23 +141,23 @@ impl<const WORDS: usize> BackRing<WORDS> {
         Ok(index.wrapping_sub(self.next))
     }
 
-    /// Copies the `n`th request from the next one on out of the ring. Means something below
-    /// [`ready`](Self::ready) only.
+    /// Copies the `n`th request from the next one on out of the ring. The result is valid only for
+    /// `n` below [`ready`](Self::ready).
     #[inline]
     pub fn request(&self, n: u32) -> [u32; WORDS] {
         let slot = self.slot(self.next.wrapping_add(n));
         std::array::from_fn(|word| self.word(slot + 4 * word as u64).load(Ordering::Relaxed))
     }
 
-    /// The next `n` requests are taken; at most as many as are ready.
+    /// Takes the next `n` requests, at most as many as are ready.
     #[inline]
     pub fn take(&mut self, n: u32) {
         let n = n.min(self.seen.wrapping_sub(self.next));
         self.next = self.next.wrapping_add(n);
     }
 
-    /// The newest `n` requests are not taken: they come again. At most as many as are taken and
-    /// have no response.
+    /// Puts back the newest `n` requests, which will come again. `n` is limited to the requests
+    /// that are taken and have no response.
     #[inline]
     pub fn put_back(&mut self, n: u32) {
         self.next = self.next.wrapping_sub(n.min(self.taken()));
@@ -179,9 +179,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         }
     }
 
-    /// Notes the response to the `n`th request from the next one on. [`give`](Self::give) gives it
-    /// when its turn has come, unless the request is put back. Means something below
-    /// [`ready`](Self::ready) only.
+    /// Notes the response to the `n`th request from the next one on. [`give`](Self::give) later
+    /// gives it, unless the request is put back. Valid only for `n` below [`ready`](Self::ready).
     #[inline]
     pub fn note(&mut self, n: u32, response: [u32; WORDS]) {
         if n < self.seen.wrapping_sub(self.next) {
@@ -196,7 +195,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.done = self.done.wrapping_add(n.min(self.taken()));
     }
 
-    /// Reads the front's index: the number behind the last request that is there.
+    /// Reads the front's index, which is the number behind the last request.
     ///
     /// # Errors
     /// [`Violation::RequestJump`].
@@ -218,26 +217,26 @@ impl<const WORDS: usize> BackRing<WORDS> {
     }
 
     /// Whether the front has certainly taken the responses before number `mark`: it has posted as
-    /// many requests since as the ring has slots, or asked to be told of a later response. One
-    /// that lies about it reorders its own frames.
+    /// many requests since as the ring has slots, or has asked to be notified of a later response.
+    /// A front that lies about it reorders only its own frames.
     pub fn has_consumed(&self, mark: u32) -> bool {
         let since = self.done.wrapping_sub(mark);
         let posted = self.word(REQ_PROD).load(Ordering::Acquire).wrapping_sub(mark);
-        // It asks for the one after the last that it took.
+        // A front asks for the response after the last one that it took.
         let event = self.word(RSP_EVENT).load(Ordering::Acquire).wrapping_sub(1).wrapping_sub(mark);
         (self.size()..=since.saturating_add(self.size())).contains(&posted) || event <= since
     }
 
-    /// The response to request number `number`, to be changed. `None` when the front knows it
-    /// already, or it has none.
+    /// The response to request number `number`, to be changed. `None` when the response is
+    /// published, or there is none.
     pub fn response_mut(&mut self, number: u32) -> Option<&mut [u32; WORDS]> {
         let known = number.wrapping_sub(self.published);
         let pending = self.done.wrapping_sub(self.published);
         (known < pending).then(|| &mut self.responses[(number & self.mask) as usize])
     }
 
-    /// Makes all responses given since the last time visible at once. `None`: there were none.
-    /// Otherwise whether the front wants to be told.
+    /// Publishes all responses given since the last call at once. Returns whether the front wants
+    /// to be notified; `None`: there were no responses.
     #[inline]
     pub fn publish(&mut self) -> Option<bool> {
         if self.done == self.published {
@@ -256,8 +255,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         Some(notify::publish_ring(self.word(RSP_PROD), self.done, old, self.word(RSP_EVENT)))
     }
 
-    /// Asks the front to tell of the next request after those that were seen, and looks once more:
-    /// how many can be taken now.
+    /// Asks the front to notify of the next request after those seen, and then reads its index once
+    /// more. Returns how many requests can be taken now.
     ///
     /// # Errors
     /// [`Violation::RequestJump`].
@@ -265,8 +264,8 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.arm_for(self.seen.wrapping_sub(self.next).saturating_add(1))
     }
 
-    /// Asks the front to tell when `wanted` requests, at least one, can be taken, and looks once
-    /// more: how many can be taken now.
+    /// Asks the front to notify when `wanted` requests, at least one, can be taken, and then reads
+    /// its index once more. Returns how many can be taken now.
     ///
     /// # Errors
     /// [`Violation::RequestJump`].
@@ -276,7 +275,7 @@ impl<const WORDS: usize> BackRing<WORDS> {
         self.saw(index)
     }
 
-    /// Where in the pages slot number `number`, modulo the size, begins.
+    /// The offset of slot `number`, modulo the size, in the pages.
     #[inline(always)]
     fn slot(&self, number: u32) -> u64 {
         SLOTS + u64::from(number & self.mask) * 4 * WORDS as u64

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::print;
 use crate::{json, limits, profile, reload, show, show_disk, show_overlay, show_rules, watch};
 
-/// Takes the reply that belongs to the request out of all replies that there could be.
+/// Takes the reply that belongs to the request, and refuses all other replies.
 macro_rules! expect {
     ($reply:expr, $kind:path) => {
         match $reply {

@@ -55,7 +55,7 @@ fn create(path: &str) -> Result<File, Failure> {
     File::create(path).map_err(|error| Failure::CaptureFile { path: PathBuf::from(path), error })
 }
 
-/// Where blocks go.
+/// The destination of blocks.
 enum Output {
     File(File),
     Standard(io::Stdout),
@@ -65,7 +65,7 @@ impl Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Output::File(file) => file.write_all(bytes),
-            // Whoever reads a pipe sees each frame at once.
+            // The reader of a pipe sees each frame at once.
             Output::Standard(out) => out.write_all(bytes).and_then(|()| out.flush()),
         }
     }
@@ -78,7 +78,7 @@ impl Output {
     }
 }
 
-/// Copies the capture to the output, to its end. False: nobody reads the output any more.
+/// Copies the capture to the output, to its end. False: the output has no reader any more.
 fn carry(
     mut stream: UnixStream,
     first: &[u8],
@@ -107,18 +107,17 @@ fn carry(
     }
 }
 
-/// Waits for the next blocks. False: the reader of a pipe is gone, before there was anything to
-/// write.
+/// Waits for the next blocks. False: the reader of a pipe went away before any block came.
 fn wait(stream: &UnixStream, output: &Output) -> bool {
     let output = output.as_fd();
     let mut fds = [PollFd::new(stream, PollFlags::IN), PollFd::new(&output, PollFlags::empty())];
-    // A wait that a signal interrupts has found nothing: then the read waits.
+    // A signal may interrupt the wait. The read then waits.
     let _ = poll(&mut fds, None);
     !fds[1].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// At a signal, the daemon is asked to end the capture, and sends the rest. At another one, this
-/// process ends at once.
+/// Handles signals: the first asks the daemon to end the capture and send the rest, and a second
+/// ends this process at once.
 fn end_at_a_signal(mut signals: Signals, stream: &UnixStream) -> Result<(), Failure> {
     let failed = |error| Failure::System { what: "start a thread", error };
     let stream = stream.try_clone().map_err(failed)?;

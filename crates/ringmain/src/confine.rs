@@ -1,4 +1,4 @@
-//! The daemon's sandbox: entered before any thread starts, and told in the log.
+//! The daemon's sandbox, which is entered before any thread starts and reported in the log.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use tracing::{info, warn};
 pub fn enter(config: &Config, file: &Path) -> Confinement {
     let started_by = rustix::process::geteuid().as_raw();
     let plan = plan(config, file);
-    // Inside, the images may belong to another user, or lie nowhere.
+    // Within the sandbox, the images may belong to another user, or have no path.
     let images = OpenImages::of(config);
     let Entered { layers, missing } = plan.enter();
     layers.iter().for_each(log);
@@ -22,7 +22,7 @@ pub fn enter(config: &Config, file: &Path) -> Confinement {
     Confinement::new(started_by, &plan, layers, images)
 }
 
-/// Says what is lost without one.
+/// Logs the protection that is missing without a sandbox.
 pub fn go_without() -> Confinement {
     warn!(
         "NO SANDBOX: an attacker in this process reaches all files, devices, processes and \

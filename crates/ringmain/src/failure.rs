@@ -11,16 +11,16 @@ use control::daemon::DaemonError;
 
 use crate::capture::expression::ExpressionError;
 
-/// Why a command failed: what, and what to do about it.
+/// Why a command failed, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// A configuration that is refused, or flags that are.
+    /// A configuration or flags that are refused.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
     /// Devices, files or addresses that a configuration names are missing or cannot be used.
     #[error("{}", .0.join("\n"))]
     Host(Vec<String>),
-    /// A configuration that says nothing.
+    /// A configuration without content.
     #[error("{}: the file has no keys; write a [[port]] table for each port", .0.display())]
     Empty(PathBuf),
     /// A configuration that cannot be read.
@@ -64,7 +64,7 @@ pub enum Failure {
         /// The system's error.
         error: io::Error,
     },
-    /// An expression that does not say which frames to capture.
+    /// An expression that cannot be compiled.
     #[error(transparent)]
     Expression(#[from] ExpressionError),
     /// There is no guest.
@@ -93,8 +93,11 @@ impl From<FileError> for Failure {
 }
 
 impl Failure {
-    /// 2 for a fault of the command line or the configuration, 127 for a guest whose program
-    /// cannot be started, and 1 for every other failure.
+    /// The exit code.
+    ///
+    /// 2 for a fault of the command line or the configuration, 127 for a guest whose program cannot
+    /// be
+    /// started, and 1 for every other failure.
     pub fn code(&self) -> ExitCode {
         match self {
             Failure::Config(_)
@@ -104,7 +107,7 @@ impl Failure {
             | Failure::Terminal
             | Failure::Expression(ExpressionError::Refused(_))
             | Failure::Unreadable(_) => ExitCode::from(2),
-            // As a shell says it of a command that it can't start.
+            // The code of a shell for a command that cannot be started.
             Failure::Guest(netns_guest::GuestError::Program { .. }) => ExitCode::from(127),
             _ => ExitCode::from(1),
         }

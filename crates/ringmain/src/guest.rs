@@ -36,7 +36,7 @@ pub fn run(control: &Path, guest: Guest) -> Result<u8, Failure> {
     Ok(netns_guest::run(&config, |queues| warn_of_missing_queues(&config, queues))?)
 }
 
-/// The port may offer fewer queues than the command line asks for.
+/// Warns if the port offers fewer queues than the command line asks for.
 fn warn_of_missing_queues(config: &GuestConfig, queues: usize) {
     if queues < usize::from(config.queues) {
         eprintln!(
@@ -54,7 +54,7 @@ fn find(control: &Path) -> Result<PathBuf, Failure> {
     let Reply::Ports(ports) = Client::new(control).ask(&Request::PortList)? else {
         return Err(Failure::Mismatch);
     };
-    // Guests are ports of this kind, too, but without a socket.
+    // Guests are also ports of this kind, but have no socket.
     let port = ports.into_iter().find(|port| port.kind == Kind::Embedded && port.socket.is_some());
     let port = port.ok_or(Failure::NoGuests)?;
     port.socket.map(PathBuf::from).ok_or(Failure::NoGuests)

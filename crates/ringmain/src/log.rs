@@ -1,7 +1,7 @@
-//! The daemon's log: one line an event, to standard error.
+//! The daemon's log: one line for each event, on standard error.
 //!
-//! No thread but the log's own waits for standard error ([`line_queue`]), and no peer fills the log
-//! ([`port_limit`]).
+//! Only the log's own thread waits for standard error ([`line_queue`]). A rate limit keeps peers
+//! from filling the log ([`port_limit`]).
 
 mod line_queue;
 mod port_limit;
@@ -34,8 +34,10 @@ use recent::RecentLines;
 /// The lines of the process.
 static LINES: LineQueue = LineQueue::new();
 
-/// Starts logging what passes the filter. Lines are written at once, until there is a [`LogWriter`].
-/// The last ones are kept in `recent`, too.
+/// Starts logging the events that pass the filter.
+///
+/// Lines are written at once until there is a [`LogWriter`]. The last lines are also kept in
+/// `recent`.
 pub fn start(
     filter: &str,
     chosen: Option<LogFormat>,
@@ -73,7 +75,7 @@ pub fn start(
     Ok(())
 }
 
-/// A thread has panicked. The usual report would wait for standard error.
+/// Logs a panic. The standard library's report would wait for standard error.
 fn log_panic(info: &PanicHookInfo<'_>) {
     let payload = info.payload();
     let text = payload.downcast_ref::<&str>().copied();
@@ -87,12 +89,13 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     );
 }
 
-/// The thread that writes lines. Dropped, the lines so far are written, unless standard error takes
-/// none for a second.
+/// The thread that writes lines.
+///
+/// Dropping this value waits until the lines so far are written, but at most a second.
 pub struct LogWriter(());
 
 impl LogWriter {
-    /// Starts it. To be called once.
+    /// Starts the thread. Must be called once.
     pub fn start() -> io::Result<LogWriter> {
         Builder::new().name("rm-log".into()).spawn(write_lines)?;
         LINES.begin();
@@ -112,7 +115,7 @@ fn write_lines() {
     loop {
         match LINES.next() {
             Next::Line(line) => {
-                // Nowhere is left to say it.
+                // An error of standard error cannot be reported anywhere.
                 let _ = io::stderr().write_all(&line);
                 LINES.written();
             }
@@ -122,11 +125,11 @@ fn write_lines() {
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 struct QueuedLines;
 
-/// Where one line goes. The daemon may end after an error: whoever logs one waits until the line is
-/// written, for a second at most.
+/// The destination of one line. The daemon may end after an error, so a thread that logs an error
+/// waits for the line to be written, but at most a second.
 struct QueuedLine {
     is_error: bool,
 }
@@ -157,7 +160,8 @@ impl Write for QueuedLine {
     }
 }
 
-/// Colours are for terminals, unless the user does without them (<https://no-color.org>).
+/// Whether lines are coloured: on terminals, unless the user disables colours
+/// (<https://no-color.org>).
 fn has_colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|no| no.is_empty())
 }
@@ -178,7 +182,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     }
 }
 
-/// A value in quotes if it holds spaces or is empty, and else without.
+/// The value, in quotes if it holds spaces or is empty.
 fn quoted(value: String) -> String {
     let inner = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
     let special = |text: &str| text.is_empty() || text.contains([' ', '\t', '\n', '"', '\\', '=']);

@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(failure) => {
-            // A configuration can have several mistakes, a line each.
+            // A configuration can have several mistakes, each on a line.
             failure.to_string().lines().for_each(|line| eprintln!("ringmain: {line}"));
             failure.code()
         }

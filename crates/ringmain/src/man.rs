@@ -51,7 +51,7 @@ mod tests {
         }
     }
 
-    /// Kinds of ports are words in several texts.
+    /// Several texts list the kinds of ports.
     #[test]
     fn every_kind_of_port_is_named_where_kinds_are_listed() {
         let doc = |name: &str| {

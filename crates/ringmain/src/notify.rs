@@ -1,4 +1,4 @@
-//! Tells systemd of the daemon's state, as sd_notify(3) describes.
+//! Notification of systemd about the daemon's state, as in sd_notify(3).
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,13 +14,13 @@ use tracing::{error, warn};
 
 /// The variable with the address of the service manager's socket.
 const SOCKET: &str = "NOTIFY_SOCKET";
-/// The variable with the time, in microseconds, in which the manager wants to hear of the daemon.
+/// The variable with the watchdog interval of the manager, in microseconds.
 const INTERVAL: &str = "WATCHDOG_USEC";
-/// The variable with the process that the manager wants to hear of.
+/// The variable with the process that the manager's watchdog expects.
 const PROCESS: &str = "WATCHDOG_PID";
 
-/// The service manager, if one has started this process. Connected from the start: a sandbox may
-/// not let the daemon reach the manager's socket later.
+/// The service manager, if one has started this process. The socket is connected from the start,
+/// because the manager's socket may be out of reach in a sandbox.
 pub struct Notifier(Option<UnixDatagram>);
 
 impl Notifier {
@@ -38,11 +38,11 @@ impl Notifier {
         }
     }
 
-    /// Starts a thread that tells the manager again and again that the daemon's workers make
-    /// progress, if the manager has asked for it.
+    /// Starts a thread that keeps telling the manager that the daemon's workers make progress, if
+    /// the manager has asked for it.
     ///
     /// # Errors
-    /// When there is no thread or descriptor to be had.
+    /// When a thread or descriptor cannot be created.
     pub fn watch(&self, probe: Probe) -> io::Result<Option<Watchdog>> {
         let Some(interval) = interval(|name| std::env::var(name).ok()) else { return Ok(None) };
         let Some(socket) = &self.0 else { return Ok(None) };
@@ -64,7 +64,7 @@ fn complain(error: &io::Error) {
     warn!(reason = %error, "cannot notify the service manager");
 }
 
-/// The time in which the manager wants to hear of this process, from variables of the environment.
+/// The watchdog interval for this process, from variables of the environment.
 fn interval(variable: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     let other = |process: String| process.parse() != Ok(std::process::id());
     if variable(PROCESS).is_some_and(other) {
@@ -74,14 +74,14 @@ fn interval(variable: impl Fn(&str) -> Option<String>) -> Option<Duration> {
     (microseconds > 0).then(|| Duration::from_micros(microseconds))
 }
 
-/// The thread that tells the manager of progress. Dropped, it ends.
+/// The thread that tells the manager of progress. Dropping this value ends the thread.
 pub struct Watchdog {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Half of the interval is for waiting, and a quarter for workers to answer.
+    /// Starts the thread. Half of the interval is for waiting, and a quarter for workers to answer.
     fn start(manager: Notifier, interval: Duration, probe: Probe) -> io::Result<Watchdog> {
         let (stop, stopped) = mpsc::channel();
         let thread = Builder::new().name("rm-notify".into()).spawn(move || {

@@ -1,4 +1,4 @@
-//! Where the time of received frames goes, for people and for programs.
+//! The time of received frames by category, for people and for programs.
 
 use control::api::{PortProfile, Profile, QueueFlows, WorkerProfile};
 use control::categories::{Category, categories, time};
@@ -33,7 +33,7 @@ pub fn split(profile: &Profile) -> SplitProfile<'_> {
     }
 }
 
-/// For people.
+/// The profile as text for people.
 pub fn text(profile: &Profile) -> String {
     let mut text = String::new();
     for port in profile.ports.iter().filter(|port| port.frames > 0) {
@@ -75,7 +75,7 @@ fn of_port(port: &PortProfile, length: u64) -> String {
     )
 }
 
-/// How many flows each queue carries; nothing if none does.
+/// How many flows each queue carries; empty if none does.
 fn flows(port: &PortProfile) -> String {
     let of = |of: fn(&QueueFlows) -> usize| {
         let each: Vec<String> = port.flows.iter().map(|queue| of(queue).to_string()).collect();
@@ -91,7 +91,7 @@ fn flows(port: &PortProfile) -> String {
     )
 }
 
-/// All that workers did, in percent.
+/// The activities of all workers, in percent.
 fn of_workers(profile: &Profile) -> String {
     let steps = ["fetch", "classify", "deliver", "copy", "publish", "poll", "sleep"];
     let headings = steps.map(|step| format!(">{} %", step.to_uppercase()));

@@ -63,7 +63,7 @@ pub fn rates(before: &Stats, after: &Stats, screen: Screen) -> String {
     )
 }
 
-/// The end of a name tells more than its start: guests of one port share that.
+/// A name, shortened from its start: guests of one port share the start, so the end tells more.
 fn shortened(name: &str, longest: usize) -> String {
     let length = name.chars().count();
     if length <= longest {
@@ -73,7 +73,7 @@ fn shortened(name: &str, longest: usize) -> String {
     format!("~{tail}")
 }
 
-/// Frames that a device put on an Rx ring are received like any others.
+/// The cells of a row. Frames that a device put on an Rx ring count as received.
 fn cells(counts: &Counts, seconds: f64) -> [String; 7] {
     let rate = |number: u64| units::scaled(number as f64 / seconds);
     let bits = |bytes: u64| units::scaled(bytes as f64 * 8.0 / seconds);
@@ -91,8 +91,8 @@ fn cells(counts: &Counts, seconds: f64) -> [String; 7] {
     ]
 }
 
-/// The counters that the table needs, less what they were. Counters that fell belong to another
-/// port of the same name, which counts from zero.
+/// The increase of the counters that the table needs. Counters that fell belong to another port of
+/// the same name, which counts from zero.
 fn since(now: &Counts, then: Option<&Counts>) -> Counts {
     let none = Counts::default();
     let then = then.unwrap_or(&none);

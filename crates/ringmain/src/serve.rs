@@ -26,7 +26,7 @@ use crate::notify::Notifier;
 use crate::output::print;
 use crate::{confine, log, units};
 
-/// How long the main thread may need to end a process that another one has taken over.
+/// The time that the main thread has to end a process that another one has taken over.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until it is told to end. `control` overrides the control socket of the
@@ -43,19 +43,20 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     let events = Arc::new(RecentEvents::default());
     let dashboard = config.metrics.as_ref().is_some_and(|metrics| metrics.dashboard);
     log::start(&args.log, args.log_format, dashboard.then(|| Arc::clone(&events)))?;
-    // Before anything is created that a signal should not leave behind.
+    // Signals are handled before anything is created that a signal should not leave behind.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
         .map_err(|error| Failure::System { what: "catch signals", error })?;
     raise_descriptor_limit();
     let manager = Notifier::connect();
-    // Before the sandbox, which may not let this process reach the running daemon's socket.
+    // The take-over begins before the sandbox, in which the running daemon's socket may be out of
+    // reach.
     let take_over = args.take_over.then(|| TakeOver::begin(&config)).transpose();
     let take_over = take_over.map_err(DaemonError::from)?;
     let metrics = match &take_over {
         Some(take_over) if take_over.has_metrics_of(&config) => OpenListener::to_come(events),
         _ => OpenListener::open(config.metrics.as_ref(), events).map_err(DaemonError::from)?,
     };
-    // Before any thread starts: threads inherit the sandbox.
+    // The sandbox is entered before any thread starts: threads inherit it.
     let confinement = match config.sandbox.enabled && !args.no_sandbox {
         true => confine::enter(&config, &args.config),
         false => confine::go_without(),
@@ -72,7 +73,7 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
     let handle = signals.handle();
     daemon.when_handed_over(move || {
         handle.close();
-        // The main thread ends the process now, unless it waits for a lock, as a reload does.
+        // The main thread now ends the process, unless a reload makes it wait for a lock.
         std::thread::sleep(GRACE);
         std::process::exit(0);
     });
@@ -81,7 +82,7 @@ pub fn run(control: Option<PathBuf>, args: &Serve) -> Result<(), Failure> {
         .map_err(|error| Failure::System { what: "start the watchdog", error })?;
     wait_for_the_end(&mut signals, &daemon);
     if daemon.has_handed_over() {
-        // Nothing of it may be dropped: sockets and rings are another process'.
+        // No part of the daemon may be dropped: sockets and rings belong to another process.
         std::mem::forget(daemon);
         return Ok(());
     }
@@ -120,8 +121,8 @@ fn check(path: &Path, text: &str, config: &Config) -> Result<(), Failure> {
     ))
 }
 
-/// Returns at the first signal that ends the daemon, or when another process has taken over. SIGHUP
-/// reloads the configuration.
+/// Waits for a signal that ends the daemon, or for a take-over by another process. SIGHUP reloads
+/// the configuration.
 fn wait_for_the_end(signals: &mut Signals, daemon: &Daemon) {
     for signal in signals.forever() {
         let name = signal_name(signal).unwrap_or("unknown");
@@ -138,8 +139,10 @@ fn wait_for_the_end(signals: &mut Signals, daemon: &Daemon) {
     }
 }
 
-/// Raises the limit of open descriptors as far as it may be raised: every ring of every port has
-/// some, and the usual 1024 are used up by a few dozen ports. Further ports would be refused.
+/// Raises the limit of open descriptors as far as allowed.
+///
+/// Every ring of every port has some, so a few dozen ports use up the usual 1024. Further ports
+/// would be refused.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
@@ -147,7 +150,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// From now on, a further signal ends the process at once.
+/// Makes a further signal end the process at once.
 fn end_at_the_next_signal() -> io::Result<()> {
     let always = Arc::new(AtomicBool::new(true));
     for signal in [SIGINT, SIGTERM] {

@@ -102,7 +102,7 @@ pub fn port(port: &PortReport) -> String {
     text + &drops(std::slice::from_ref(port))
 }
 
-/// What came of the port's ARP and neighbour discovery, if anything did.
+/// The counts of the port's ARP and neighbour discovery, if there are any.
 fn requests(port: &PortReport) -> Vec<(&'static str, String)> {
     let (answered, refused) = (port.total.answered_requests, port.total.refused_addresses);
     let mut lines = Vec::new();
@@ -115,13 +115,13 @@ fn requests(port: &PortReport) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// A guest's pages that stay mapped, and how often that saved a grant operation.
+/// A guest's pages that stay mapped, and how often they saved a grant operation.
 fn mapped_pages(CacheReport { pages, limit, hits, misses }: &CacheReport) -> String {
     let rate = if hits + misses == 0 { 0.0 } else { 100.0 * *hits as f64 / (hits + misses) as f64 };
     format!("{pages} of {limit} pages, {hits} hits, {misses} misses ({rate:.1} %)")
 }
 
-/// The options of a port, by the keys of the configuration; nothing if the port has none.
+/// The options of a port, by the keys of the configuration; empty if the port has none.
 fn options(port: &PortReport) -> String {
     let mut table = Table::new(&["OPTION", "VALUE"]);
     for (key, value) in &port.options {
@@ -237,7 +237,7 @@ fn queues(ports: &[PortReport]) -> String {
     if table.is_empty() { "no ports\n".to_owned() } else { table.render() }
 }
 
-/// Frames that a device put on an Rx ring are received like any others.
+/// The cells of a row. Frames that a device put on an Rx ring count as received.
 fn counts(counts: &Counts) -> [String; 7] {
     let interrupts = counts.tx_interrupts + counts.rx_interrupts;
     let received = counts.rx_frames + counts.direct_frames;

@@ -35,7 +35,7 @@ pub fn disk(disk: &DiskReport) -> String {
         ("image", format!("{} ({}, {})", disk.image, disk.format, access(disk))),
         ("state", disk.state.name().to_owned()),
     ];
-    // Xen's disks have none.
+    // Xen's disks have no socket.
     lines.retain(|(what, value)| *what != "socket" || !value.is_empty());
     if let Some(reason) = &disk.reason {
         lines.push(("reason", reason.clone()));

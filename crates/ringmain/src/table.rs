@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as they need to be, numbers to the right.
+//! Tables for people: with columns as wide as their content, and numbers on the right.
 
 /// A table under construction.
 pub struct Table {

@@ -1,6 +1,6 @@
 //! Numbers for people.
 
-/// So many of something: `1 port`, `2 ports`.
+/// A number of things, such as `1 port` or `2 ports`.
 pub fn count(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
@@ -9,7 +9,7 @@ pub fn count(number: u64, what: &str) -> String {
 pub fn scaled(number: f64) -> String {
     let mut value = number;
     for unit in ["", "k", "M", "G", "T"] {
-        // Rounding must not make four digits.
+        // Rounding must not produce four digits.
         if value < 999.5 || unit == "T" {
             let digits = match value {
                 _ if unit.is_empty() => 0,

@@ -1,4 +1,4 @@
-//! `ringmain wait`: until a daemon answers.
+//! `ringmain wait`: waits until a daemon answers.
 
 use std::path::Path;
 use std::thread::sleep;
@@ -20,7 +20,7 @@ pub fn run(control: &Path, args: &Wait) -> Result<(), Failure> {
     loop {
         match client.ask(&Request::Mac) {
             Ok(_) => return Ok(()),
-            // Waiting longer does not help against these.
+            // Waiting longer does not resolve these errors.
             Err(error @ (ClientError::Denied(_) | ClientError::Version(_))) => {
                 return Err(error.into());
             }

@@ -1,4 +1,4 @@
-//! `ringmain stats --watch`: rates, again and again, also across restarts of the daemon.
+//! `ringmain stats --watch`: shows rates repeatedly, also across restarts of the daemon.
 
 use std::io::{self, IsTerminal};
 use std::thread::sleep;
@@ -12,7 +12,7 @@ use crate::output::print;
 use crate::rates::{Screen, rates};
 use crate::{json, units};
 
-/// How often a daemon that does not answer is tried again.
+/// The interval of further attempts while the daemon does not answer.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// Shows what happens between one reply and the next.
@@ -48,7 +48,7 @@ pub fn run(
     }
 }
 
-/// Says that no daemon answers, and asks until one does. A failure to print ends it.
+/// Reports that no daemon answers, and asks until one does. A failure to print ends the wait.
 fn wait_for_daemon(
     ask: impl Fn() -> Result<Stats, Failure>,
     failure: Failure,
@@ -76,7 +76,7 @@ fn draw(table: &str, remark: &str) -> Result<(), Failure> {
     print(&format!("{clear}{}  {table}{remark}", units::clock(now)))
 }
 
-/// The terminal's size. Anything else has room for everything.
+/// The terminal's size. An output that is no terminal is unlimited.
 fn screen() -> Screen {
     let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
     size.map_or(Screen::UNLIMITED, |size| Screen {

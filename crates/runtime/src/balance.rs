@@ -1,10 +1,12 @@
-//! Whether a queue should change workers: one worker is loaded, and another is not.
+//! Load balancing: which queue should move from a loaded worker to one that is not.
 //!
-//! Pure: what workers and queues have done comes in, at most one move goes out. A queue's share of
-//! its worker's time is taken to be its share of the cost of all work there. A move has to make all
-//! workers' loads more even by a quarter at least; a worker has to be loaded twice in a row before
-//! anything leaves it; and a queue that has moved stays, for twice as long each time, so that none
-//! goes back and forth.
+//! The balancer is a pure function of the loads: it takes what workers and queues have done, and
+//! advises at most one move. A queue's share of its worker's time is estimated as its share of the
+//! cost of all work there. Three rules keep queues from moving back and forth:
+//!
+//! - a move must reduce the variance of all workers' loads by at least a quarter;
+//! - a worker must be loaded twice in a row before a queue leaves it;
+//! - a queue that has moved stays where it is, for twice as long after each move.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,17 +19,17 @@ pub const INTERVAL: Duration = Duration::from_millis(500);
 /// A worker that is busy for more than this part of its time is loaded.
 const LOADED: f64 = 0.85;
 
-/// The part of the loads' variance that has to go.
+/// The least reduction of the loads' variance, as a fraction, that makes a move worthwhile.
 const GAIN: f64 = 0.25;
 
 /// How many times in a row a worker has to be loaded.
 const TWICE: u32 = 2;
 
-/// How long a queue stays after its first move. What a move does to the loads is not known before:
-/// the queue's work may have to be handed off between workers now.
+/// How long a queue stays on its worker after its first move. The effect of a move on the loads
+/// cannot be predicted: the queue's frames may now have to be handed off between workers.
 const STAY: Duration = Duration::from_secs(8);
 
-/// The longest that it stays.
+/// The longest time that a queue stays after a move.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// A queue, and what its work has cost so far.
@@ -37,7 +39,7 @@ pub struct QueueLoad {
     pub queue: QueueId,
     /// Its worker.
     pub worker: usize,
-    /// The cost of all its work since it is there, as [`crate::drr`] counts it.
+    /// The cost of all its work since it was attached, as [`crate::drr`] counts it.
     pub cost: u64,
 }
 
@@ -71,13 +73,13 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    /// The part of the last interval that each worker was busy, 0 to 1.
+    /// The fraction of the last interval for which each worker was busy, 0 to 1.
     pub fn loads(&self) -> &[f64] {
         &self.loads
     }
 
-    /// Compares what every worker's busy time and every queue's cost are by `now`. To be called
-    /// about every [`INTERVAL`].
+    /// Takes every worker's busy time and every queue's cost up to `now`, and returns the move to
+    /// make, if any. To be called about every [`INTERVAL`].
     pub fn advise(
         &mut self,
         now: Instant,
@@ -149,7 +151,7 @@ impl Balancer {
             known.stays = Some(now + (STAY * (1 << known.moves.min(10))).min(LONGEST));
             known.moves += 1;
         }
-        // What comes of it has to be seen before anything else moves.
+        // The effect of this move has to be seen before another queue moves.
         self.streaks.fill(0);
         Move { queue, to }
     }

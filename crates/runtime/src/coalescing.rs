@@ -1,11 +1,12 @@
-//! Receive interrupts that are deferred until they are worth one.
+//! Interrupt coalescing: receive interrupts are deferred until several frames share one.
 //!
 //! An interrupt costs its guest about as much as several frames do. Where a port has
-//! [`CoalescingLimits`], entries are published at once, so that a guest that is awake finds them;
-//! only the interrupt is deferred, until so many frames have come or so much time has passed. It is
-//! deferred only where others are likely to share it, and where no answer is waited for: a guest to
-//! which fewer than [`WORTH`] frames come in that time, or that sends more than half as many
-//! itself, is interrupted at once. Three rules keep a guest from being forgotten:
+//! [`CoalescingLimits`], entries are published at once, so that a guest that is awake finds them.
+//! Only the interrupt is deferred, until a number of frames have come or a time has passed. An
+//! interrupt is deferred only where more frames are likely to share it, and where the peer is not
+//! waiting for an answer: a guest to which fewer than [`WORTH`] frames come in that time, or that
+//! sends more than half as many frames as it receives, is interrupted at once. Three rules keep a
+//! guest from being forgotten:
 //!
 //! - An interrupt that one publication found expected stays pending until it is sent. A later
 //!   publication need not find it again: a peer's event index is passed once.
@@ -29,7 +30,7 @@ pub enum Notified {
     Deferred,
 }
 
-/// Entries that came to a peer, and that it sent, since it is there.
+/// Entries delivered to a peer and fetched from it, since it was attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Delivered to it.
@@ -49,8 +50,9 @@ impl CoalescingLimits {
     /// The longest that an interrupt may be deferred.
     pub const MAX_TIME: Duration = Duration::from_millis(10);
 
-    /// Until `frames` frames have come (`None`: however many), or `time` has passed. `None`: an
-    /// interrupt would be deferred for ever, or longer than [`MAX_TIME`](Self::MAX_TIME).
+    /// Limits that defer an interrupt until `frames` frames have come (`None`: any number) or
+    /// `time` has passed. Returns `None` if an interrupt would be deferred for ever, or for longer
+    /// than [`MAX_TIME`](Self::MAX_TIME).
     pub fn new(frames: Option<u32>, time: Duration) -> Option<CoalescingLimits> {
         let bounded = !time.is_zero() && time <= Self::MAX_TIME;
         bounded.then_some(CoalescingLimits { frames, time })
@@ -67,16 +69,16 @@ impl CoalescingLimits {
     }
 }
 
-/// Frames within the time of the limits from which on deferring an interrupt is worth it.
+/// The least number of frames within the time of the limits that makes deferring worthwhile.
 const WORTH: u32 = 8;
 
-/// How many frames come.
+/// A measure of how many frames come.
 #[derive(Debug)]
 struct Load {
-    /// When the time began in which they are counted, and what there had been by then.
+    /// Start of the present counting period, and the traffic counted before it.
     since: Option<Instant>,
     from: Traffic,
-    /// There were many in the time before.
+    /// Many frames came in the period before.
     before: bool,
 }
 
@@ -102,8 +104,8 @@ pub struct InterruptCoalescer {
 }
 
 impl Load {
-    /// Whether many frames have come lately that are not answered one by one: `from` was what there
-    /// had been before those of `now`, and `to` is with them.
+    /// Whether many frames have come lately without being answered one by one. `from` is the
+    /// traffic before the frames of `now`, and `to` includes them.
     fn is_high(
         &mut self,
         CoalescingLimits { frames, time }: CoalescingLimits,
@@ -118,7 +120,7 @@ impl Load {
         };
         let passed = self.since.map(|since| now.saturating_duration_since(since));
         if passed.is_none_or(|passed| passed >= time) {
-            // After a longer silence, there were none in the time before.
+            // After a longer silence, no frames came in the period before.
             self.before = passed.is_some_and(|passed| passed < 2 * time) && many(self.from, from);
             (self.since, self.from) = (Some(now), from);
         }
@@ -127,7 +129,7 @@ impl Load {
 }
 
 impl InterruptCoalescer {
-    /// A receiver with so much traffic before.
+    /// A coalescer for a receiver whose traffic so far is `seen`.
     pub fn new(limits: CoalescingLimits, seen: Traffic) -> Self {
         let load = Load { since: None, from: seen, before: false };
         InterruptCoalescer { limits, seen, pending: None, urgent: false, load }
@@ -137,7 +139,7 @@ impl InterruptCoalescer {
     /// about the interrupt for the last of them.
     pub fn publish(&mut self, notified: Notified, traffic: Traffic, now: Instant) {
         let from = self.seen;
-        // A frame that could not be copied in the end is counted out again.
+        // The count goes down where a frame could not be copied in the end.
         let received = from.received.max(traffic.received);
         self.seen = Traffic { received, sent: from.sent.max(traffic.sent) };
         let many = self.load.is_high(self.limits, from, self.seen, now);

@@ -22,7 +22,7 @@ pub(crate) enum Command<P: Pipeline> {
     Withdraw(QueueId, Sender<P::Queue>),
     /// Hands this to the pipeline.
     Request(P::Request),
-    /// Says that the worker has come to this.
+    /// Confirms that the worker has reached this command.
     Answer(Sender<()>),
     /// Ends.
     Stop,

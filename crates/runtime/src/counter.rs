@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds `n`. To be called by the owning worker only; concurrent writers would lose counts.
+    /// Adds `n`. Call this from the owning worker only: concurrent writers would lose counts.
     #[inline]
     pub fn add(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_add(n), Relaxed);
     }
 
-    /// Subtracts `n` that were added. To be called by the owning worker only.
+    /// Subtracts `n` that were added. Call this from the owning worker only.
     pub fn subtract(&self, n: u64) {
         self.0.store(self.0.load(Relaxed).wrapping_sub(n), Relaxed);
     }

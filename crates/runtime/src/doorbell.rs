@@ -1,9 +1,9 @@
 //! Waking a worker that sleeps, without a system call when it is awake.
 //!
 //! The sender writes its message, then reads whether the worker sleeps. The worker announces that
-//! it sleeps, then looks for messages. Each has a full barrier between the two steps, so at least one
-//! of them sees the other: either the worker finds the message, or the sender finds it asleep and
-//! signals. (Checked with loom below, as the rings' notifications are in their own crate.)
+//! it sleeps, then looks for messages. Each has a full barrier between the two steps, so at least
+//! one of them sees the other: either the worker finds the message, or the sender finds it asleep
+//! and signals. (Checked with loom below, as the rings' notifications are in their own crate.)
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -33,7 +33,7 @@ impl Sleeping {
     }
 
     /// For a sender, after its message is visible: true when the worker must be signalled. Of
-    /// several senders one gets the answer.
+    /// several senders, only one is told to signal.
     #[inline]
     pub fn must_signal(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -111,8 +111,8 @@ mod loom_models {
         });
     }
 
-    /// The same without the worker's barrier: loom finds the lost wake-up, so the test above can
-    /// fail.
+    /// The same without the worker's barrier. Loom finds the lost wake-up, which shows that the
+    /// test above can fail.
     #[test]
     #[should_panic(expected = "lost wake-up")]
     fn without_the_barrier_a_message_is_slept_through() {

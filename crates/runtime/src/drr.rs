@@ -1,23 +1,23 @@
 //! Which queue is served next: deficit round robin over classes, and over the queues of each class.
 //!
-//! The work that a pipeline does for a queue is counted in *cost*. In each round every class that
-//! has something gets a *quantum* of it. What is left is kept for the next round while the class
-//! has more to do and forgotten when it has not, and what a class used too much is a debt. So
-//! classes that are backlogged get equal shares of their worker, whatever their units of work cost,
-//! and a class that has little to do waits for less than two quanta of each of the others.
+//! The work that a pipeline does for a queue is counted in *cost*. In each round, every class that
+//! has work gets a *quantum* of cost. An unused rest is kept for the next round while the class has
+//! more to do, and forgotten when it has not. Cost beyond the quantum becomes a debt. So backlogged
+//! classes get equal shares of their worker, whatever their units of work cost, and a class that
+//! has little to do waits for less than two quanta of each of the others.
 //!
 //! Shares are a class's, not a queue's: a guest gains nothing by having more queues, or by filling
-//! more of them. Its queues are served one after the other within its share: one goes on, over
-//! rounds, until it has used as much as a quantum or has nothing more, and then comes the next. A
-//! class that is alone on its worker has nobody to share with: each of its queues is served once a
-//! round.
+//! more of them. Its queues are served one after the other within its share: a queue is served,
+//! over several rounds if need be, until it has used a quantum or has nothing more; then the next
+//! queue follows. If a class is alone on its worker, each of its queues is served once a round.
 
 use std::collections::VecDeque;
 
 use crate::id::ClassId;
 use crate::pipeline::Served;
 
-/// The cost that a class which is alone may use in one round, in quanta. Others may come meanwhile.
+/// The cost, in quanta, that a class which is alone may use in one round. The bound limits the wait
+/// of a class that gets work meanwhile.
 const ALONE: u64 = 4;
 
 /// A class and those of its queues that have something.
@@ -31,13 +31,13 @@ struct Class {
     used: u64,
 }
 
-/// Which class is served in a round, and how many of its queues have not been.
+/// The state of a round: the class that is being served, and how many of its queues are left.
 #[derive(Debug)]
 pub struct Round {
     class: usize,
     left: usize,
     alone: bool,
-    /// One of the queues that were served is likely to have more.
+    /// One of the queues served so far is likely to have more.
     more: bool,
     /// A class was passed over because of its debt: there is work though nothing was done.
     pub in_debt: bool,
@@ -55,7 +55,7 @@ impl DrrScheduler {
         DrrScheduler { classes: Vec::new(), quantum }
     }
 
-    /// Less than this is not worth a burst: it is kept for the next round.
+    /// The least credit that is worth a burst. Less than this is kept for the next round.
     fn least(&self) -> u64 {
         self.quantum / 2
     }
@@ -101,8 +101,8 @@ impl DrrScheduler {
         round
     }
 
-    /// The slot of the next queue to serve, and what that may cost. `None`: the round is over.
-    /// [`served`](Self::served) has to follow.
+    /// The slot of the next queue to serve, and the cost that it may use. `None`: the round is
+    /// over. A call of [`served`](Self::served) must follow.
     #[inline]
     pub fn next(&mut self, round: &mut Round) -> Option<(usize, u64)> {
         while let Some(class) = self.classes.get(round.class) {
@@ -121,8 +121,8 @@ impl DrrScheduler {
         None
     }
 
-    /// The queue that [`next`](Self::next) named was served; it `stays` among those that are
-    /// polled or does not.
+    /// Notes that the queue that [`next`](Self::next) named was served. `stays`: it is still
+    /// polled.
     #[inline]
     pub fn served(&mut self, round: &mut Round, served: Served, stays: bool) {
         let Some(class) = self.classes.get_mut(round.class) else { return };

@@ -1,17 +1,17 @@
 //! A worker's page faults: how many, and what they cost.
 //!
-//! A front-end that punches holes into the memory of its guest makes each next touch of a page a
+//! A front-end that punches holes into the memory of its guest makes the next touch of each page a
 //! fault. Pipelines charge faults to the port or disk in whose memory they happen. Reading the
 //! kernel's count is a system call, so bursts are measured only while there are many faults. A
 //! worker samples the count ten times a second. After a sample that found many, the worker is alert
 //! for a while: it samples each millisecond, and bursts are measured from a millisecond with many
-//! faults until some time after the last one. So a guest that starts, and touches each of its pages
-//! for the first time, is measured for little longer than that takes, and a peer that pauses to end
-//! the measuring gains a millisecond.
-//! A few faults matter, too, if they take long: bursts are measured after a pass of a millisecond with
-//! faults, and after a measured fault that took long. Passes of a guest that starts on a busy host are
-//! long, too. So this time is short at first, and doubles each time that such a pass follows soon after
-//! the time's end, up to as long as a worker is alert.
+//! faults until some time after the last one. So a guest that starts is measured for little longer
+//! than it takes to touch each of its pages for the first time. A peer that pauses to end the
+//! measuring gains a millisecond. A few faults matter, too, if they take long: bursts are measured
+//! after a pass of a millisecond with faults, and after a measured fault that took long. Passes of
+//! a guest that starts on a busy host are long, too. So this measuring time is short at first. It
+//! doubles each time that such a pass follows soon after its end, up to the time for which a worker
+//! is alert.
 //!
 //! A worker that loses its processor to another thread needs as long for a burst as one that waits
 //! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged.
@@ -30,14 +30,14 @@ const CALM_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between two samples of an alert worker.
 const ALERT_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A rate of faults in a millisecond above which faults count as many.
+/// Faults per millisecond above which faults count as many.
 const FEW_PER_MS: u64 = 10;
 
 /// The same rate while bursts are measured.
 const FEW_PER_MS_MEASURED: u64 = 2;
 
-/// A number of faults in unmeasured bursts that counts as many, however slowly they came: it is not
-/// known in whose memory they happened.
+/// The number of faults in unmeasured bursts that counts as many, however slowly they came. Those
+/// faults cannot be attributed to a peer, so they have to be bounded.
 const UNMEASURED: u64 = 4096;
 
 /// How long a worker is alert after a sample that found many faults.
@@ -50,11 +50,11 @@ const MEASURED_TIME: Duration = Duration::from_millis(20);
 /// Time from one pass to the next in which a fault may have had to wait.
 const LONG_PASS: Duration = Duration::from_millis(1);
 
-/// Cost of a fault beyond which it has waited: about 8 us. To find and clear a page takes one or
-/// two.
+/// Cost of a fault beyond which it has waited: about 8 us. Finding and clearing a page takes 1 or 2
+/// us.
 pub const SLOW_FAULT: u64 = 8 * FAULT;
 
-/// Time after a fault that took long until the next one counts as the first.
+/// Time after a slow fault after which the next slow fault counts as the first one again.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Faults, and what they cost.
@@ -62,7 +62,7 @@ const FORGOTTEN: Duration = Duration::from_secs(60);
 pub struct Faults {
     /// How many.
     pub count: u64,
-    /// Cost of serving meanwhile; 0 if there were no faults.
+    /// Cost of the section in which they happened; 0 if there were no faults.
     pub cost: u64,
 }
 
@@ -80,19 +80,19 @@ pub struct FaultMeter {
     slow_time: Duration,
     /// The pass before this one was long.
     is_long: bool,
-    /// How many there had been at the last sample, and when that was.
+    /// The number of faults at the last sample, and the time of that sample.
     sampled: (u64, Instant),
     /// When the next sample is due.
     due: Instant,
-    /// Faults in bursts that were not measured, since some last were.
+    /// Faults in unmeasured bursts since bursts were last measured.
     unmeasured: u64,
-    /// Where the present section began.
+    /// The thread's usage at the start of the present section.
     seen: ThreadUsage,
     since: Instant,
 }
 
 impl FaultMeter {
-    /// With what says how many faults the worker has had so far.
+    /// A meter that reads the worker's faults so far from `usage`.
     pub fn new(usage: fn() -> ThreadUsage, now: Instant) -> Self {
         let sampled = (0, now);
         FaultMeter {
@@ -116,7 +116,7 @@ impl FaultMeter {
         self.on
     }
 
-    /// A pass that began at `last` has ended, and perhaps a sleep behind it.
+    /// Notes that a pass that began at `last`, perhaps with a sleep after it, has ended.
     #[inline]
     pub fn tick(&mut self, last: Instant, now: Instant) {
         if now.saturating_duration_since(last) >= LONG_PASS {
@@ -130,14 +130,13 @@ impl FaultMeter {
         now >= self.due
     }
 
-    /// Asks how many faults there were, and decides whether bursts are measured from now on. When
-    /// that begins, returns how many faults there were in bursts that were not measured; otherwise
-    /// nothing.
+    /// Reads the number of faults, and decides whether bursts are measured from now on. When
+    /// measuring begins, returns the number of faults in unmeasured bursts; otherwise zero.
     #[cold]
     pub fn sample(&mut self, now: Instant) -> u64 {
         let (count, (before, last)) = ((self.usage)().faults, self.sampled);
         let ms = now.saturating_duration_since(last).as_millis().clamp(1, 100) as u64;
-        // What the thread did before its first bursts is no port's.
+        // Faults before the thread's first bursts belong to no port.
         let faults = if before > 0 { count.saturating_sub(before) } else { 0 };
         let few = if self.on { FEW_PER_MS_MEASURED } else { FEW_PER_MS };
         if !self.on {
@@ -182,9 +181,9 @@ impl FaultMeter {
         if count == 0 {
             return Faults::default();
         }
-        // A fault may have to wait, for whoever changes the file at the time. The thread then sleeps.
-        // A thread that lost its CPU to another one without a sleep has waited for nothing that
-        // the peer could do.
+        // A fault may have to wait for a process that changes the file at the time; the thread then
+        // sleeps. A thread that lost its CPU without a sleep did not wait for anything that the
+        // peer controls.
         let waited = used.preemptions == 0 || used.sleeps > 0;
         let most = if waited { u64::MAX } else { count * SLOW_FAULT };
         let time = self.since.saturating_duration_since(since).as_nanos() as u64;
@@ -214,7 +213,7 @@ mod tests {
         USAGE.set(ThreadUsage { faults: usage.faults + faults, ..usage });
     }
 
-    /// The thread has slept, and lost its CPU, so often.
+    /// Sets how often the thread has slept, and lost its CPU.
     fn switched(sleeps: u64, preemptions: u64) {
         let usage = USAGE.get();
         let (sleeps, preemptions) = (usage.sleeps + sleeps, usage.preemptions + preemptions);

@@ -18,7 +18,7 @@ use crate::poll::PollingPolicy;
 use crate::publish::Published;
 use crate::worker::Worker;
 
-/// How often the control side looks whether a worker follows a topology.
+/// How often the control side checks whether a worker follows a topology.
 const POLL_INTERVAL: Duration = Duration::from_micros(5);
 
 /// Workers that follow one topology. Dropping the group ends their threads.
@@ -71,8 +71,8 @@ impl<P: Pipeline> Group<P> {
         Ok(group)
     }
 
-    /// Workers without threads, which work when their owner drives them. Whoever calls a method
-    /// that waits for workers waits until they are driven ([`ManualWorker::run_while`]).
+    /// Workers without threads, which work when their owner drives them. A method that waits for
+    /// workers waits until they are driven ([`ManualWorker::run_while`]).
     ///
     /// # Errors
     /// When descriptors cannot be had.
@@ -94,8 +94,8 @@ impl<P: Pipeline> Group<P> {
         self.shared.topology.set(topology)
     }
 
-    /// Waits until every worker follows a topology at least as new as `version`: mostly as long as
-    /// a burst takes.
+    /// Waits until every worker follows a topology at least as new as `version`. The wait usually
+    /// lasts as long as a burst.
     pub fn await_version(&self, version: u64) {
         for (doorbell, followed) in self.shared.doorbells.iter().zip(&self.shared.followed) {
             doorbell.ring();
@@ -110,8 +110,8 @@ impl<P: Pipeline> Group<P> {
         self.send(worker, Command::Attach(id, queue));
     }
 
-    /// Takes a queue back from its worker. The queue comes when nothing of it is under way any
-    /// more; the channel is closed if the worker does not have it.
+    /// Takes a queue back from its worker. The queue is sent once nothing of it is in flight; the
+    /// channel is closed if the worker does not have it.
     pub fn detach(&self, worker: usize, id: QueueId) -> Receiver<P::Queue> {
         let (owner, queue) = mpsc::channel();
         self.send(worker, Command::Detach(id, owner));
@@ -140,8 +140,8 @@ impl<P: Pipeline> Group<P> {
         self.send(worker, Command::Request(request));
     }
 
-    /// Whether all workers come to answer within this time, between two bursts. Workers that sleep
-    /// are woken for it.
+    /// Whether all workers answer within this time, between two bursts. Workers that sleep are
+    /// woken for it.
     pub fn workers_answer(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let asked = (0..self.count()).map(|worker| {
@@ -182,7 +182,7 @@ fn spawn<P: Pipeline>(
 ) -> io::Result<JoinHandle<()>> {
     let (report, pinned) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("rm-worker-{own}")).spawn(move || {
-        // The starter waits for this.
+        // The thread that starts the workers waits for this report.
         let _ = report.send(cpu.map_or(Ok(()), pin));
         worker.prepare_thread(policy, cpu.is_some());
         sandbox::enter_thread(sandbox::Role::Worker);

@@ -1,4 +1,4 @@
-//! Durations by their length: one writer each, readable by anyone at any time.
+//! Histograms of durations: one writer each, readable by anyone at any time.
 
 use std::time::Duration;
 
@@ -9,8 +9,9 @@ pub const BOUNDS: usize = 25;
 
 /// Counts durations in classes, each of which is twice as long as the one before.
 ///
-/// Class `i` has what is longer than the bound of the class before it, and no longer than its own,
-/// `2^i` us. The last class has everything that is longer than [`bound`]`(BOUNDS - 1)`.
+/// Class `i` counts durations that are longer than the bound of the class before it, and no longer
+/// than its own bound, `2^i` us. The last class has everything that is longer than
+/// [`bound`]`(BOUNDS - 1)`.
 #[derive(Default, Debug)]
 pub struct Histogram {
     counts: [Counter; BOUNDS + 1],
@@ -24,7 +25,7 @@ pub fn bound(class: usize) -> Option<Duration> {
 }
 
 impl Histogram {
-    /// Counts a duration. To be called by the owning worker only; concurrent writers would lose
+    /// Counts a duration. Call this from the owning worker only: concurrent writers would lose
     /// counts.
     #[inline]
     pub fn record(&self, duration: Duration) {

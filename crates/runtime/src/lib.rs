@@ -6,17 +6,17 @@
 //! sleeps and is woken ([`doorbell`], [`watcher`]), and how a queue changes workers. The worker
 //! calls the pipeline; the pipeline never calls the worker. Calls are dispatched statically.
 //!
-//! The control side has a [`Group`]: it starts the threads, sends them commands between bursts,
-//! and publishes a topology that all of them follow. Two kinds of pipelines share their workers as a
+//! The control side has a [`Group`]: it starts the threads, sends them commands between bursts, and
+//! publishes a topology that all of them follow. Two kinds of pipelines share their workers as a
 //! [`Pair`]; the control side of each then reaches them through [`PipelineWorkers`].
 //!
 //! Invariants:
 //!
 //! - A queue belongs to one worker at a time. Ownership moves between two calls of
 //!   [`Pipeline::serve`], never within one.
-//! - A worker that has published work or mail does not sleep: whoever leaves something rings the
-//!   worker's doorbell, and whoever sleeps announces it and then looks once more. Loom models of
-//!   both are in [`doorbell`] and [`poll`].
+//! - A worker does not sleep while work or mail is left for it: a sender rings the worker's
+//!   doorbell after it has left something, and a worker announces its sleep and then looks once
+//!   more. Loom models of both are in [`doorbell`] and [`poll`].
 //! - Nothing that a peer does makes a worker block: descriptors are watched edge-triggered and
 //!   never read, and each wait has an end or a signal.
 

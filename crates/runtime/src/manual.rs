@@ -1,7 +1,8 @@
 //! A worker without a thread of its own, which works when its owner drives it, and never sleeps.
 //!
-//! For callers that have to know exactly when a worker works and what that takes: measurements that
-//! have to give the same figure each time, and those where one thread plays the guests, too.
+//! Manual workers are for callers that must know exactly when a worker works and what that takes:
+//! measurements that must give the same figure each time, and measurements in which one thread also
+//! plays the guests.
 
 use std::thread;
 use std::time::Instant;
@@ -23,12 +24,12 @@ impl<P: Pipeline> ManualWorker<P> {
         self.0.tick_to(now);
         // First, so that what was signalled before this round is found in it.
         self.0.poll_events_again();
-        // Only a group that is being dropped says stop, and nothing can be asked of that any more.
+        // Only a group that is being dropped sends `Stop`, so the result is not needed any more.
         self.0.obey() && self.0.round()
     }
 
-    /// Makes rounds, by the real time, while `work` is done by another thread: what that asks of
-    /// the control side waits for all workers.
+    /// Runs rounds, by the real time, while another thread does `work`. Calls of the control side
+    /// in `work` wait for all workers.
     ///
     /// # Panics
     /// When `work` does.

@@ -1,14 +1,14 @@
 //! How a queue leaves its worker: back to the control side, or to another worker.
 //!
 //! A queue that migrates loses nothing and reorders nothing. Its senders wait meanwhile, on all
-//! workers (the topology says so), and it fetches nothing itself. It may leave when
+//! workers (the topology says so), and it fetches nothing itself. The queue may leave when
 //!
 //! 1. its pipeline has drained it: all that it sent has been completed, and all that was on its
 //!    way to it when the last sender began to wait has been delivered;
-//! 2. it has been at rest for [`QUIESCENCE`] after that, so that its peer, and the peers that it sent
-//!    to, have consumed what lies in their rings. Where its flows go next, and who sends to it, may
-//!    be other queues of the same peers. Some of those rings are other workers', so what has been
-//!    consumed is not looked at.
+//! 2. it has been at rest for [`QUIESCENCE`] after that, so that its peer, and the peers that it
+//!    sent to, have consumed what lies in their rings. This keeps flows in order: after the move,
+//!    they may use other queues of the same peers. A fixed time is used because some of those rings
+//!    belong to other workers, so their progress cannot be read here.
 //!
 //! A queue that is withdrawn for another process does not rest: all queues leave together, and the
 //! other process continues from what lies in their rings.
@@ -42,8 +42,8 @@ pub(crate) struct Departing<P: Pipeline> {
 enum Rest {
     /// Something was under way when last looked.
     Draining,
-    /// Nothing was under way in the round of this time. What came last may have come in that
-    /// round, after its time was taken: rest counts from the next round on.
+    /// Nothing was in flight in the round that began at this time. The last frames may have come in
+    /// that round, after its time was taken, so rest counts from the next round on.
     Drained(Instant),
     /// At rest since then.
     Since(Instant),
@@ -65,7 +65,7 @@ impl<P: Pipeline> Departing<P> {
         Departing { slot, how, owner, until: now + TIMEOUT, rest: Rest::Draining }
     }
 
-    /// Decides about the queue, of which something is under way or nothing is.
+    /// The next action; `drained`: nothing of the queue is in flight.
     pub fn poll(&mut self, drained: bool, now: Instant) -> Next {
         let ready = match self.how {
             Departure::Detach | Departure::Withdraw => drained,
@@ -91,7 +91,7 @@ impl<P: Pipeline> Departing<P> {
     /// Hands the queue over.
     pub fn finish(self, queue: Option<P::Queue>) {
         if let Some(queue) = queue {
-            // Whoever asked may have given up.
+            // The receiver may have given up.
             let _ = self.owner.send(queue);
         }
     }

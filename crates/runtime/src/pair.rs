@@ -13,7 +13,7 @@ use crate::pipeline::Blocked;
 use crate::pipeline::{Attached, Departure, Failed, Pipeline, Served, Status, Waits, Wakers};
 use crate::run_counters::RunCounters;
 
-/// One of two things, by the pipeline that it is for.
+/// A value for either the first or the second pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
     /// For the first pipeline.

@@ -1,7 +1,7 @@
 //! The interrupts that a worker defers (see [`crate::coalescing`]), and when the next one is due.
 //!
-//! No timer belongs to them: a worker looks once a round, and sleeps no longer than until the
-//! first one is due.
+//! Deferred interrupts need no timer: a worker checks them once a round, and sleeps no longer than
+//! until the first one is due.
 
 use std::time::Instant;
 
@@ -9,14 +9,14 @@ use std::time::Instant;
 #[derive(Default)]
 pub struct PendingInterrupts {
     slots: Vec<usize>,
-    /// No interrupt is due before. The time may have passed: the interrupt that was due then was
-    /// sent for another reason.
+    /// A lower bound of the time at which an interrupt is due. An interrupt may be missing at this
+    /// time, because it was sent for another reason.
     first: Option<Instant>,
 }
 
 impl PendingInterrupts {
-    /// An interrupt of the queue in slot `at` is deferred, until `until` at the latest. `None`: the
-    /// queue has none that is.
+    /// Notes that an interrupt of the queue in slot `at` is deferred until `until` at the latest.
+    /// `None`: the queue has no deferred interrupt.
     #[inline]
     pub fn add(&mut self, at: usize, until: Option<Instant>) {
         let Some(until) = until else { return };
@@ -32,8 +32,8 @@ impl PendingInterrupts {
         self.first.is_some_and(|first| now >= first)
     }
 
-    /// Calls `fire` for each queue that may have an interrupt that is due: it sends that, or says
-    /// until when it is deferred. `None`: none is.
+    /// Calls `fire` for each queue that may have a due interrupt. `fire` sends the interrupt, or
+    /// returns until when it is deferred (`None`: the queue has no deferred interrupt left).
     pub fn fire_due(&mut self, mut fire: impl FnMut(usize) -> Option<Instant>) {
         self.first = None;
         let first = &mut self.first;
@@ -50,7 +50,7 @@ impl PendingInterrupts {
     }
 }
 
-/// The less of two, of which nothing is the greatest.
+/// The lesser of two values, where `None` is the greatest.
 fn earliest<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     one.into_iter().chain(other).min()
 }

@@ -1,5 +1,4 @@
-//! The trait that a worker calls: the queues of one worker, and what is done with what lies in
-//! them.
+//! The trait that a worker calls: the queues of one worker, and how they are served.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -8,14 +7,13 @@ use crate::id::ClassId;
 use crate::poll::PollingPolicy;
 use crate::run_counters::RunCounters;
 
-/// The cost of a nanosecond, in the unit that all pipelines count in: the time that copying a byte
-/// takes.
+/// The cost of a nanosecond, in the unit of all pipelines: the time that copying a byte takes.
 pub const COST_PER_NS: u64 = 16;
 
 /// The queues of one worker. A queue is named by the slot that [`attach`](Self::attach) returns.
 ///
-/// All methods are called from the worker's thread, and none may block. What a peer published is
-/// the implementation's to check; a queue whose peer broke the protocol reports
+/// All methods are called from the worker's thread, and none may block. The implementation must
+/// check everything that a peer publishes. A queue whose peer broke the protocol reports
 /// [`Status::Failed`], and is not served again.
 pub trait Pipeline: Send + Sized + 'static {
     /// A queue while it changes owners.
@@ -25,14 +23,14 @@ pub trait Pipeline: Send + Sized + 'static {
     /// Requests of the control side other than taking and giving back queues.
     type Request: Send + 'static;
 
-    /// The cost that a class may use in one round, as [`Served::cost`] counts it. More than twice
-    /// what one unit of work costs at most.
+    /// The cost that a class may use in one round, as [`Served::cost`] counts it. Must be more than
+    /// twice the greatest cost of one unit of work.
     const QUANTUM: u64;
 
     /// Where the worker counts its rounds.
     fn counters(&self) -> &RunCounters;
 
-    /// From here on it is `now`.
+    /// Sets the current time to `now`.
     fn tick(&mut self, now: Instant);
 
     /// Takes a queue.
@@ -69,7 +67,7 @@ pub trait Pipeline: Send + Sized + 'static {
     /// Why a queue that moved nothing did not.
     fn status(&self, slot: usize) -> Status;
 
-    /// Waits that belong to no queue that is being served.
+    /// Adds the waits that belong to no queue that is being served.
     fn pending(&self, waits: &mut Waits);
 
     /// The time at which the worker has to be awake even without a signal.
@@ -94,8 +92,8 @@ pub trait Pipeline: Send + Sized + 'static {
     /// The descriptors that a queue's peer signals through.
     fn wakers(&self, slot: usize) -> Wakers<'_>;
 
-    /// What the queue in `slot` belongs to, and its name, for the log: `port a`, say. `None`: there
-    /// is no such queue.
+    /// The kind and name of what the queue in `slot` belongs to, for the log, such as `port a`.
+    /// `None`: there is no such queue.
     fn owner(&self, slot: usize) -> Option<String>;
 
     /// A descriptor that becomes readable when something has come that no queue's peer signals,
@@ -125,7 +123,7 @@ pub struct Attached {
 /// How a queue leaves its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// Back to the control side: nothing is worth waiting for that only its peer can do.
+    /// Back to the control side, without waiting for anything that only the peer can do.
     Detach,
     /// To another worker: nothing may be lost or reordered.
     Migrate,
@@ -150,9 +148,9 @@ pub struct Served {
 /// A queue that moved nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// There is nothing to do before its peer publishes something: it may be armed.
+    /// Nothing to do until the peer publishes something: the queue may be armed.
     Idle,
-    /// Its work waits for something else: it is polled until that has come.
+    /// The queue's work waits for something else: the queue is polled until that has come.
     Blocked(Blocked),
     /// Its peer broke the protocol: it is not served any more.
     Failed,
@@ -178,7 +176,7 @@ pub struct Wakers<'a> {
     pub work: Option<BorrowedFd<'a>>,
     /// Becomes readable, or writable, when the peer has made room.
     pub room: Option<BorrowedFd<'a>>,
-    /// Room is a reason to serve the queue, too.
+    /// A signal of room is also a reason to serve the queue.
     pub room_is_work: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The workers as the control side of one pipeline sees them, alone on them or not.
+//! The workers as the control side of one pipeline sees them, whether or not they are shared.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -111,7 +111,9 @@ fn returning<Q: Send + 'static, T: 'static>(
     Returning(Box::new(move || own(queue.recv().ok()?)))
 }
 
-/// The workers as each of the two pipelines of a group sees them. The threads end when both are dropped.
+/// The workers, as each of the two pipelines of a group sees them.
+///
+/// The threads end when both are dropped.
 pub fn split<A: Pipeline, B: Pipeline>(
     group: Group<Pair<A, B>>,
 ) -> (Arc<dyn PipelineWorkers<A>>, Arc<dyn PipelineWorkers<B>>) {

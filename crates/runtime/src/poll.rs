@@ -10,17 +10,17 @@
 //!   sleeps until a signal comes.
 //!
 //! A round that moved something leads to busy from any state. From busy, a round that moved nothing
-//! leads where the [`Plan`] says: spin or nap until so much time has passed since something last
-//! moved, then armed. How a worker gets to sleep is in [`sleep`](crate::sleep); this module has the
-//! decision, with no clock, no file and no ring in it.
+//! leads to spin or nap, as the [`Plan`] says, and to armed once a given time has passed since
+//! something last moved. How a worker gets to sleep is in [`sleep`](crate::sleep); this module has
+//! the decision, with no clock, no file and no ring in it.
 //!
 //! The plan follows from the lengths of recent gaps, from the measured [`Cost`] of sleeping, and
 //! from how much a shorter wait is worth ([`PollingPolicy`]). The length of a gap that was slept
-//! through is not known, so one gap of every [`EXPLORE`] is polled through for as long as a sleep
-//! takes, whatever the plan says; only gaps that were polled through so long count. A nap is only
-//! useful if more than one frame comes while it lasts; a peer that waits for its answer sends
-//! nothing meanwhile. So naps are counted with what they found, and given up for a while ([`BAN`])
-//! if that is hardly more than one frame each.
+//! through is not known. So one gap of every [`EXPLORE`] is polled through for as long as a sleep
+//! takes, whatever the plan says, and only gaps that were polled through for that long count. A nap
+//! is only useful if more than one frame comes while it lasts; a peer that waits for its answer
+//! sends nothing meanwhile. So naps, and the frames that they found, are counted; if naps find
+//! hardly more than one frame each, they are given up for a while ([`BAN`]).
 
 pub mod cost;
 mod gaps;
@@ -36,25 +36,24 @@ use gaps::Gaps;
 use plan::Plan;
 pub use policy::PollingPolicy;
 
-/// How long a queue is polled at least after something was last found there, as long as the worker
-/// is awake for others anyway: that costs little, and saves the peer its signals.
+/// How long a queue is polled at least after something was last found there, while the worker is
+/// awake for other queues anyway. Such polling costs little, and saves the peer its signals.
 pub const BESIDE: Duration = Duration::from_micros(50);
 
 /// One gap in this many is polled through for as long as a sleep takes.
 const EXPLORE: u32 = 32;
-/// As long as fewer are known, all are.
+/// While fewer gaps than this are known, every gap is explored.
 const KNOWN: u32 = 16;
 /// Gaps after which the plan is made anew, and the shortest time between two plans.
 const RENEW: u32 = 8;
 const SETTLED: Duration = Duration::from_micros(100);
-/// Naps that ended with work and are judged together. They are useful if they found this many units
-/// of work each.
+/// The number of naps with work that are judged together, and the units of work that each of them
+/// must find on average to be worthwhile.
 const JUDGED: u64 = 8;
 const WORTH_NAPPING: u64 = 2;
-/// How long no nap is tried after they were of no use.
+/// How long naps are not tried after they were judged useless.
 const BAN: Duration = Duration::from_millis(100);
-/// A round that did this many units of work is not followed by a nap: more than half a burst came
-/// within the last one.
+/// Units of work in a round after which no nap follows: half a burst came within the last nap.
 const MANY: u64 = 32;
 
 /// The state of a worker.
@@ -72,7 +71,7 @@ pub enum State {
 }
 
 impl State {
-    /// All of them, in the order of their numbers.
+    /// All states, in the order of their numbers.
     pub const ALL: [State; 4] = [State::Busy, State::Spin, State::Nap, State::Armed];
 
     /// The name under which it is shown.
@@ -140,16 +139,16 @@ struct Naps {
     banned: Option<Instant>,
 }
 
-/// Whether the host is short of CPU time: then nothing is polled in vain.
+/// Whether the host is short of CPU time. During a shortage, nothing is polled in vain.
 #[derive(Debug, Default)]
 struct Pressure {
     here: bool,
-    /// How often that has begun.
+    /// How often a shortage has begun.
     begun: u64,
 }
 
 impl Poll {
-    /// For a worker that begins.
+    /// The state of a worker that begins.
     pub fn new(policy: PollingPolicy, cost: Cost, now: Instant) -> Self {
         let mut poll = Poll {
             policy,
@@ -268,7 +267,7 @@ impl Poll {
         }
     }
 
-    /// The worker goes to sleep: for a nap, or armed.
+    /// Notes that the worker goes to sleep, for a nap or armed.
     pub fn sleeps(&mut self, state: State) {
         self.state = state;
     }
@@ -283,7 +282,7 @@ impl Poll {
         self.moved
     }
 
-    /// From now on this policy counts.
+    /// Sets the policy.
     pub fn set_policy(&mut self, policy: PollingPolicy, now: Instant) {
         if policy != self.policy {
             self.policy = policy;
@@ -334,12 +333,11 @@ pub struct Decision {
     pub window: Duration,
     /// The cost of sleeping.
     pub cost: Cost,
-    /// The 50th, 90th and 99th percentile of the gaps, in ns. what 50, 90 and 99 percent do not
-    /// exceed, in ns.
+    /// The 50th, 90th and 99th percentile of the gaps, in ns.
     pub gaps: [u64; 3],
     /// The host is short of CPU.
     pub short: bool,
-    /// How often that has begun.
+    /// How often a shortage has begun.
     pub suspensions: u64,
 }
 

@@ -1,9 +1,8 @@
-//! A worker with nothing to do: it polls a little longer, or sleeps in the kernel until something
-//! is signalled.
+//! An idle worker: polling a little longer, or sleeping in the kernel until a signal comes.
 //!
-//! [`Poll`] decides how the worker waits. Before it sleeps it announces that, then looks for mail
-//! once more; queues are armed, which looks at their rings once more. So whoever leaves something
-//! finds the worker asleep and signals, or the worker finds what was left.
+//! [`Poll`] decides how the worker waits. Before the worker sleeps, it announces its sleep and then
+//! looks for mail once more. Arming a queue looks at its ring once more. So either a sender finds
+//! the worker asleep and signals, or the worker finds what the sender left.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -34,8 +33,8 @@ const PROBE: Duration = Duration::from_micros(200);
 const TIMED: u64 = 15;
 
 impl<P: Pipeline> Worker<P> {
-    /// Before the first round: measures what sleeping costs the calling thread, and goes by
-    /// `policy` where queues have none of their own. `pinned`: the thread has a CPU of its own.
+    /// Prepares the calling thread for its first round: measures the cost of sleeping, and sets
+    /// `policy` for queues that have none of their own. `pinned`: the thread has a CPU of its own.
     pub(crate) fn prepare_thread(&mut self, policy: PollingPolicy, pinned: bool) {
         // Timers would be late by 50 us otherwise. If the kernel refuses, that is measured, too.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -66,9 +65,9 @@ impl<P: Pipeline> Worker<P> {
         }
     }
 
-    /// The worker has just become idle, or queues have come or left: the policy of the most
-    /// impatient queue that is polled counts. `otherwise`: the policy if no queue is polled;
-    /// `None`: the same as before.
+    /// Takes the policy of the most impatient queue that is polled. To be called when the worker
+    /// has just become idle, or queues have come or left. `otherwise`: the policy if no queue is
+    /// polled; `None`: the same as before.
     pub(crate) fn choose_policy(&mut self, otherwise: Option<PollingPolicy>) {
         let own = |slot| self.queues.get(slot).and_then(|queue| queue.policy);
         let all = self.active.iter().map(|slot| own(slot).unwrap_or(self.sleeper.policy));
@@ -142,7 +141,7 @@ impl<P: Pipeline> Worker<P> {
         }
     }
 
-    /// Goes on without sleep.
+    /// Continues without sleep.
     fn poll_on(&mut self) {
         self.poll_events_again();
         self.tick();

@@ -1,4 +1,4 @@
-//! The state that a worker sleeps by: its watcher, and what is known of the cost of sleeping.
+//! The state that sleeping needs: the worker's watcher, and the known cost of sleeping.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -41,10 +41,11 @@ impl Sleeper {
         })
     }
 
-    /// Corrects the cost of sleeping by one sleep. `limit`: the sleep ended because that was over;
-    /// `cpu`: CPU time when it began.
+    /// Corrects the cost of sleeping by the measurement of one sleep. `limit`: the time limit that
+    /// ended the sleep, if one did; `cpu`: CPU time when the sleep began.
     pub fn learn(&mut self, limit: Option<Duration>, slept: Duration, cpu: Option<u64>) {
-        // A limit that was over before says nothing, and neither does a signal to the process.
+        // A limit that had passed before the sleep says nothing, and neither does a signal to the
+        // process.
         let late =
             limit.filter(|limit| !limit.is_zero()).and_then(|limit| slept.checked_sub(limit));
         let cost = self.poll.cost_mut();

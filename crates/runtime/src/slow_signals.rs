@@ -1,10 +1,11 @@
 //! Peers whose interrupts take long to send.
 //!
-//! An interrupt is a write to an event descriptor of the peer's. The kernel tells all who watch the
-//! descriptor, and a peer can have it watched any number of times, so that each write keeps a worker
-//! busy for milliseconds. Pipelines charge that time to the port or disk that is interrupted. One
-//! whose interrupts take more than 1/[`SHARE`] of the time is stopped. A front-end that comes back
-//! at once would keep the worker busy anew, so the control side charges it, too ([`COST`]).
+//! An interrupt is a write to an event descriptor of the peer's. The kernel notifies all watchers
+//! of the descriptor. A hostile peer can register any number of watchers, so that each write keeps
+//! a worker busy for milliseconds. Pipelines charge that time to the port or disk that is
+//! interrupted. A peer whose slow interrupts take more than 1/[`SHARE`] of the time is stopped. A
+//! front-end that reconnects at once would keep the worker busy again, so the control side charges
+//! it as well ([`COST`]).
 
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,9 @@ pub struct SlowSignals(Mutex<Account>);
 
 #[derive(Debug)]
 struct Account {
-    /// The time that they took.
+    /// The time that slow interrupts took.
     time: TimeShare,
-    /// How many there were since all of that was earned.
+    /// The number of slow interrupts since all of that time was last earned.
     count: u32,
 }
 

@@ -76,7 +76,7 @@ impl Ring {
 struct Counting {
     queues: Vec<Option<Arc<Ring>>>,
     failed: Vec<bool>,
-    /// Nothing is taken before.
+    /// No work is taken before this time.
     blocked: Option<Instant>,
     departed: Vec<(usize, Departure)>,
     now: Option<Instant>,

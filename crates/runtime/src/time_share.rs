@@ -1,10 +1,11 @@
-//! A part of a worker's time that a peer may use, and the use of it.
+//! A share of a worker's time that a peer may use, and how much of it is used.
 //!
-//! The state is one moment, as in a token bucket: when all time that was used will have been earned.
+//! The state is one point in time, as in a token bucket: the time at which all use will have been
+//! earned.
 
 use std::time::{Duration, Instant};
 
-/// One in so many of the time, and a burst.
+/// The share, and the burst that may be used at once.
 #[derive(Debug)]
 pub struct TimeShare {
     part: u32,
@@ -29,7 +30,8 @@ impl TimeShare {
         self.earned.is_none_or(|earned| earned <= now)
     }
 
-    /// Until when more is used than a burst; `None`: that is not so at `now`.
+    /// The time until which more than a burst is used; `None`: no more than a burst is used at
+    /// `now`.
     pub fn overdrawn_until(&self, now: Instant) -> Option<Instant> {
         let ahead = self.earned?.saturating_duration_since(now);
         ahead

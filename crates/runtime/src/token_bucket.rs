@@ -1,19 +1,20 @@
-//! A rate that the queues of a port, of several ports, or of a disk share: a token bucket, kept as
-//! the generic cell rate algorithm does (ITU-T I.371).
+//! A token bucket, kept by the generic cell rate algorithm (ITU-T I.371): a rate that the queues of
+//! a port, of several ports, or of a disk share.
 //!
 //! The state is one number: when all that was sent so far would have been sent at the allowed rate.
-//! A frame may go as long as that is not further ahead of now than a burst takes. So nothing has to
-//! be refilled, and workers share a bucket without a lock.
+//! A frame may go while that time is no further ahead of now than the time of a burst. So nothing
+//! has to be refilled, and workers share a bucket without a lock.
 //!
-//! A worker takes once a burst what all its frames need, and gives back what did not go after all.
+//! A worker takes the units of a whole burst at once, and gives back those of frames that did not
+//! go.
 //!
 //! A queue whose next item finds no room reserves it ([`TokenBucket::reserve`]): the item is paid
-//! for now, and goes when all that was paid for before has gone. So queues that share a bucket take
+//! for now, and goes after all items that were paid for before. So queues that share a bucket take
 //! turns in the order in which they came. Without reservations, a queue with short items could keep
 //! one with long items waiting for ever, and so could a queue that is always served first.
 //!
-//! Requests of disks cannot go back to their ring: one begins while there is room for anything, and
-//! what it costs is paid when that is known ([`TokenBucket::overdraw`]).
+//! Requests of disks cannot go back to their ring. A request begins while there is any room, and
+//! its cost is paid when it is known ([`TokenBucket::overdraw`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -40,7 +41,7 @@ pub enum Unit {
 pub struct Rate {
     /// Bytes or items per second.
     pub per_second: u64,
-    /// So many may go at once, after a pause. What is bigger by itself goes alone.
+    /// The number that may go at once after a pause. An item bigger than this goes alone.
     pub burst: u64,
 }
 
@@ -49,7 +50,7 @@ pub struct Rate {
 pub struct TokenBucket {
     unit: Unit,
     rate: Rate,
-    /// How far ahead is too far: the time of a burst, in ticks.
+    /// How far ahead of now `paid` may be: the time of a burst, in ticks.
     slack: u64,
     start: Instant,
     /// Ticks from `start` on.
@@ -95,12 +96,12 @@ impl TokenBucket {
         self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok()
     }
 
-    /// Takes `units` at `now` whether or not there is room for them. What is missing delays those
-    /// that come after.
+    /// Takes `units` at `now` whether or not there is room for them. Missing units delay later
+    /// takers.
     pub fn overdraw(&self, now: Instant, units: u64) {
         let (cost, now) = (ticks(units, self.rate.per_second), self.at(now));
         let pay = |paid: u64| Some(paid.max(now).saturating_add(cost));
-        // Never refused.
+        // The closure never refuses an update.
         let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
     }
 
@@ -118,12 +119,12 @@ impl TokenBucket {
     pub fn give_back(&self, units: u64) {
         let cost = ticks(units, self.rate.per_second);
         let back = |paid: u64| Some(paid.saturating_sub(cost));
-        // The request is never refused.
+        // The closure never refuses an update.
         let _ = self.paid.fetch_update(Ordering::Relaxed, Ordering::Relaxed, back);
     }
 
-    /// When something of this cost may go that follows what was paid for so far, not sooner than
-    /// the least wait from `now` on.
+    /// The time at which an item of this cost may go after all that was paid for so far. The result
+    /// is at least the shortest wait after `now`.
     fn due(&self, now: u64, paid: u64, cost: u64) -> Instant {
         let ready = paid.saturating_add(cost.min(self.slack)).saturating_sub(self.slack);
         let grain = (GRAIN.as_nanos() as u64 * TICKS).min(self.slack / 4);
@@ -140,7 +141,8 @@ impl TokenBucket {
 /// Ticks of a second.
 const SECOND: u64 = 1_000_000_000 * TICKS;
 
-/// Longest time that anything may be charged, in ticks: a month. So sums do not overflow.
+/// Longest time that anything may be charged, in ticks: a month. This bound keeps sums from
+/// overflowing.
 const LONGEST: u64 = 30 * 24 * 3600 * SECOND;
 
 /// The time in which `units` accrue, in ticks, rounded up.
@@ -163,7 +165,7 @@ mod tests {
         TokenBucket::new(Unit::Bytes, Rate { per_second, burst })
     }
 
-    /// Sends frames of `len` bytes as fast as it may; how many bytes went in `time`.
+    /// Sends frames of `len` bytes as fast as allowed. Returns the bytes that went in `time`.
     fn sent(bucket: &TokenBucket, len: u64, time: Duration) -> u64 {
         let (mut now, end) = (bucket.start, bucket.start + time);
         let mut bytes = 0;

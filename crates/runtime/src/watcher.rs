@@ -1,8 +1,8 @@
 //! The kernel's side of a worker's sleep: one epoll set.
 //!
 //! All descriptors are watched edge-triggered and never read. A peer holds the other end of most of
-//! them and could empty or fill them at will; so a worker neither reads nor writes where it could
-//! block, and a signal that is left lying in a descriptor does not wake it twice.
+//! them, and could empty or fill them at will. So a worker neither reads nor writes where it could
+//! block, and a signal that stays in a descriptor does not wake it twice.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -44,7 +44,7 @@ impl Signal {
     }
 }
 
-/// Signals taken at a time; more stay where they are until the next time.
+/// Signals taken per wait; further signals stay pending until the next one.
 pub const SIGNALS: usize = 64;
 
 /// An epoll set.
@@ -74,8 +74,8 @@ impl Watcher {
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Sleeps until something is signalled, or `timeout` has passed (`None`: for ever), and tells
-    /// `each` of it.
+    /// Sleeps until something is signalled, or `timeout` has passed (`None`: for ever), and calls
+    /// `each` for every signal.
     pub fn wait(&self, timeout: Option<Duration>, mut each: impl FnMut(Signal)) {
         if let Some(timeout) = timeout
             && !timeout.is_zero()
@@ -93,13 +93,13 @@ impl Watcher {
         }
     }
 
-    /// Sleeps until something is signalled, or `timeout` has passed. Returns whether something is;
-    /// not, where the sleep was interrupted.
+    /// Sleeps until something is signalled, or `timeout` has passed. Returns whether something is
+    /// signalled; false if the sleep was interrupted.
     ///
     /// `epoll_pwait` counts in whole milliseconds, and kernels before Linux 5.11 have nothing
     /// finer. `ppoll` counts in nanoseconds, and takes an epoll set as it takes any file.
     fn sleep(&self, timeout: Duration) -> bool {
-        // A time that the kernel cannot count is for ever.
+        // A timeout that the kernel cannot represent means no timeout.
         let timeout = Timespec::try_from(timeout).ok();
         poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref())
             .is_ok_and(|ready| ready > 0)
@@ -141,7 +141,7 @@ mod tests {
             assert_eq!(count(&watcher, Some(Duration::from_micros(20))), 0);
             start.elapsed()
         };
-        // Each of them may end late, on a machine that has more to do.
+        // Any one sleep may end late on a busy machine, so the shortest counts.
         let shortest = (0..500).map(sleep).min().unwrap();
         assert!(shortest < Duration::from_millis(1), "{shortest:?}");
     }

@@ -21,7 +21,7 @@ use crate::watcher::Signal;
 /// No slot.
 const NONE: usize = usize::MAX;
 
-/// One thread's world. It shares nothing with other threads but its end of the control side.
+/// The state of one worker thread. Only its end of the control side is shared with other threads.
 pub struct Worker<P: Pipeline> {
     pub(crate) link: ControlLink<P>,
     pub(crate) pipeline: P,
@@ -80,10 +80,11 @@ impl<P: Pipeline> Worker<P> {
         std::process::abort()
     }
 
-    /// Takes note of a changed topology, and carries out commands. False: the end.
+    /// Takes note of a changed topology, and carries out commands. False: the worker must end.
     #[inline]
     pub(crate) fn obey(&mut self) -> bool {
-        // In this order: a command is posted before the topology that supposes it is carried out.
+        // The order matters: a command is posted before the topology that assumes it was carried
+        // out.
         self.stale |= self.link.refresh();
         if let Some(commands) = self.link.commands()
             && !self.carry_out(commands)
@@ -105,7 +106,7 @@ impl<P: Pipeline> Worker<P> {
                 Command::Migrate(id, owner) => self.depart(id, Departure::Migrate, owner),
                 Command::Withdraw(id, owner) => self.depart(id, Departure::Withdraw, owner),
                 Command::Request(request) => self.pipeline.request(request),
-                // Whoever asked may have stopped waiting.
+                // The asker may have stopped waiting.
                 Command::Answer(asker) => drop(asker.send(())),
                 Command::Stop => return false,
             }
@@ -190,7 +191,7 @@ impl<P: Pipeline> Worker<P> {
         }
     }
 
-    /// From here on it is `now`. Returns how much time has passed since the last call.
+    /// Sets the current time to `now`. Returns the time since the last call.
     #[inline]
     pub(crate) fn tick_to(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.now);
@@ -223,7 +224,8 @@ impl<P: Pipeline> Worker<P> {
         self.stale = true;
     }
 
-    /// Has a queue leave. One that is not here is reported by dropping its `owner`.
+    /// Starts the departure of a queue. If the queue is not here, its `owner` is dropped to report
+    /// that.
     fn depart(&mut self, id: QueueId, how: Departure, owner: std::sync::mpsc::Sender<P::Queue>) {
         let Some(slot) = self.queues.find(id) else { return };
         self.pipeline.depart(slot, how);

@@ -1,4 +1,4 @@
-//! Capabilities: all but those that are kept are given up for good.
+//! Capabilities, which are given up for good except for those that are kept.
 
 use std::io;
 
@@ -7,13 +7,14 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// Makes all permitted capabilities ineffective, so that the rights of the user alone count.
+/// Makes all permitted capabilities ineffective, so that only the rights of the user count.
 pub fn suspend() -> io::Result<()> {
     let sets = capabilities(None)?;
     Ok(set_capabilities(None, CapabilitySets { effective: CapabilitySet::empty(), ..sets })?)
 }
 
-/// Gives up all capabilities but these, those of the bounding set too. Returns what is left.
+/// Gives up all capabilities except `wanted`, also in the bounding set. Returns those that are
+/// left.
 pub fn keep(wanted: CapabilitySet) -> io::Result<CapabilitySet> {
     let permitted = capabilities(None)?.permitted;
     let kept = wanted & permitted;
@@ -21,12 +22,12 @@ pub fn keep(wanted: CapabilitySet) -> io::Result<CapabilitySet> {
         let effective = CapabilitySet::SETPCAP;
         let inheritable = CapabilitySet::empty();
         set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?;
-        // The kernel refuses those that it does not know.
+        // The kernel refuses capabilities that it does not know.
         for capability in (CapabilitySet::all() - kept).iter() {
             let _ = remove_capability_from_bounding_set(capability);
         }
     }
-    // Kernels before 4.3 have none.
+    // Kernels before 4.3 have no ambient capabilities.
     let _ = clear_ambient_capability_set();
     let inheritable = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })?;

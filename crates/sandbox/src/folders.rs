@@ -14,14 +14,14 @@ use crate::identity::User;
 pub fn create(folder: &Path, user: Option<&User>) -> io::Result<()> {
     let missing: Vec<&Path> = folder.ancestors().take_while(|path| !path.exists()).collect();
     fs::create_dir_all(folder)?;
-    // Only the folder itself: a folder above it may be one that others will use.
+    // Only the folder itself is given away: others may use the folders above it.
     match user {
         Some(user) if missing.contains(&folder) => chown(folder, Some(user.uid), Some(user.gid)),
         _ => Ok(()),
     }
 }
 
-/// Whether there is a folder in which no sockets can be created by what is effective now.
+/// Whether the folder exists, and the present rights do not allow creating sockets in it.
 pub fn is_closed(folder: &Path) -> bool {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     let refused = accessat(CWD, folder, wanted, AtFlags::EACCESS).err();

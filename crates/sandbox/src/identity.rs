@@ -29,9 +29,10 @@ fn hint(sealed: bool) -> &'static str {
 /// Most users, and most groups, that are remembered by name.
 const MOST_NAMES: usize = 1024;
 
-/// The names that this process has looked up. In the sandbox the system's databases are out of
-/// reach, and the C library may load libraries to ask them, which ends the process there. Names
-/// that were looked up before the process entered it stay known.
+/// The names that this process has looked up.
+///
+/// The system's databases are out of reach in the sandbox. The C library may load libraries to ask
+/// them, which ends a process in the sandbox. Names that were looked up before stay known.
 struct Names {
     sealed: bool,
     users: BTreeMap<String, User>,
@@ -42,7 +43,8 @@ static NAMES: Mutex<Names> =
     Mutex::new(Names { sealed: false, users: BTreeMap::new(), groups: BTreeMap::new() });
 
 impl Names {
-    /// Whether a name is to be remembered beside so many others: a client may give any number.
+    /// Whether another name is remembered beside `others` names. The number is limited, because a
+    /// client may give any number of names.
     fn remembers(&self, others: usize) -> bool {
         !self.sealed && others < MOST_NAMES
     }
@@ -52,12 +54,12 @@ fn names() -> MutexGuard<'static, Names> {
     NAMES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// From now on, only what was looked up before is known by name.
+/// Ends lookups: from then on, only the names that were looked up before are known.
 pub(crate) fn seal() {
     names().sealed = true;
 }
 
-/// The number that a name is. The highest one stands for none at all.
+/// The number that a name denotes. The highest number is refused, because it stands for no user.
 fn number(name: &str) -> Option<u32> {
     name.parse().ok().filter(|number| *number != u32::MAX)
 }
@@ -65,7 +67,7 @@ fn number(name: &str) -> Option<u32> {
 /// A user that the daemon can run as.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct User {
-    /// The name, or the number where it has none.
+    /// The name, or the number of a user without a name.
     pub name: String,
     /// The user's number.
     pub uid: u32,

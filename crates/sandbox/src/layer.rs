@@ -52,7 +52,7 @@ impl Layer {
 pub enum LayerState {
     /// The layer is active, with these details.
     Active(String),
-    /// Only a part of it is, for this reason.
+    /// Only a part of the layer is active, for this reason.
     Partial(String),
     /// The layer is missing, for this reason.
     Missing(String),

@@ -1,9 +1,10 @@
-//! Layers between a daemon that was taken over and its host: an ordinary user without capabilities,
-//! namespaces, Landlock, and seccomp filters by kind of thread.
+//! Layers of protection between a compromised daemon and its host: an ordinary user without
+//! capabilities, namespaces, Landlock, and seccomp filters by kind of thread.
 //!
-//! [`Plan::enter`] puts the calling process into the sandbox. The process must have one thread then:
-//! users, capabilities and filters belong to threads, and threads that are started later inherit
-//! them. Threads that need less than the others call [`enter_thread`] when they have started.
+//! [`Plan::enter`] puts the calling process into the sandbox. The process must have one thread
+//! then: users, capabilities and filters belong to threads, and threads that are started later
+//! inherit them. Threads that need less than the others call [`enter_thread`] when they have
+//! started.
 //!
 //! A layer that the kernel does not offer, or that this process may not use, is reported with its
 //! reason, and the others are entered all the same.

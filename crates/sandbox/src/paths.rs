@@ -1,4 +1,4 @@
-//! Which paths the daemon may use, and Landlock's rules for them.
+//! The paths that the daemon may use, and Landlock's rules for them.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use landlock::{
 
 use crate::layer::LayerState;
 
-/// The newest interface whose rights are used. Rights of newer ones would forbid something that this
-/// version does not expect.
+/// The newest interface whose rights are used. Rights of newer ones would forbid something that
+/// this version does not expect.
 const INTERFACE: ABI = ABI::V6;
 
 /// The daemon's access to a path.
@@ -19,7 +19,7 @@ pub enum Access {
     /// A folder: create, remove and connect to sockets in it, create folders, and use files as
     /// images.
     Sockets,
-    /// The same, and use devices as images, too.
+    /// The same, and also use devices as images.
     Images,
     /// A file or folder: read.
     Read,
@@ -55,7 +55,7 @@ pub struct Path {
     pub access: Access,
 }
 
-/// Forbids this thread, and those that it will start, everything but these paths.
+/// Forbids this thread, and those that it will start, all paths except these.
 pub(crate) fn restrict(paths: &[Path]) -> LayerState {
     match apply(paths) {
         Ok(state) => state,

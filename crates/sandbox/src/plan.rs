@@ -1,4 +1,4 @@
-//! The permissions that the sandbox is to leave, and the way into it.
+//! The permissions that the sandbox leaves, and the entry into it.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,11 +30,11 @@ pub struct MissingFolder {
 pub struct Entered {
     /// All layers, and which of them are active.
     pub layers: Vec<LayerReport>,
-    /// The folders that it lacks.
+    /// The folders that the sandbox lacks.
     pub missing: Vec<MissingFolder>,
 }
 
-/// A capability that is kept, and what for.
+/// Capabilities that are kept, and the reason.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Capability {
     /// The capabilities.
@@ -125,8 +125,8 @@ impl Plan {
         }
     }
 
-    /// Gives up what is not needed. Folders that the user cannot write to are found out while no
-    /// capability is effective.
+    /// Gives up capabilities that are not needed. Folders that the user cannot write to are found
+    /// while no capability is effective.
     fn drop_capabilities(&self) -> io::Result<String> {
         capabilities::suspend()?;
         let mut needed = self.capabilities.clone();

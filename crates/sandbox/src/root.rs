@@ -45,14 +45,15 @@ pub fn enter(paths: &[paths::Path]) -> io::Result<String> {
         .and_then(|()| fill(&trees))
         .and_then(|()| switch());
     if entered.is_err() {
-        // Back to where everything is as before. What fails now leaves the host untouched, too.
+        // Returns to the old namespace, where nothing has changed. A failure of this step also
+        // leaves the host untouched.
         let _ = chdir("/");
         let _ = unmount(&place.path, UnmountFlags::DETACH);
         let _ = chdir(&working);
     }
     entered?;
     let _ = mount_remount("/", flags | MountFlags::BIND | MountFlags::RDONLY, c"");
-    // Relative paths of sockets go on from there.
+    // Relative paths of sockets are resolved from there.
     chdir(&working).or_else(|_| chdir("/"))?;
     Ok(format!("{} paths", trees.len()))
 }
@@ -123,7 +124,7 @@ fn switch() -> io::Result<()> {
     if pivot_root(".", ".").is_ok() {
         return Ok(unmount(".", UnmountFlags::DETACH)?);
     }
-    // The root of an initial RAM disk cannot be exchanged, only be covered.
+    // The root of an initial RAM disk cannot be exchanged, but only covered.
     mount_move(".", "/")?;
     Ok(chroot(".")?)
 }

@@ -4,8 +4,8 @@
 //! Kinds of threads that need less add a filter of their own. A thread can add filters and never
 //! remove one: what an inner filter forbids stays forbidden.
 //!
-//! A call that a thread needs for each burst is allowed whatever its arguments are: the kernel
-//! remembers such calls, and does not run the filters for them.
+//! Calls that a thread makes for each burst are allowed with any arguments: the kernel caches that
+//! decision, and does not run the filters for such calls.
 
 mod calls;
 
@@ -25,9 +25,9 @@ use crate::violation;
 pub enum Role {
     /// Serves rings.
     Worker,
-    /// Waits, counts and signals threads and descriptors that it has already.
+    /// Waits, counts, and signals threads and descriptors that already exist.
     Helper,
-    /// Does a task within the process, or answers a client, with descriptors that it has already.
+    /// Does a task within the process, or answers a client, with descriptors that are already open.
     Task,
     /// Serves the front-end of a port or disk.
     FrontEnd,
@@ -61,8 +61,8 @@ struct RoleFilters {
     acceptor: BpfProgram,
 }
 
-/// Allows the calling thread only what its kind needs, from now on. Does nothing where the process
-/// is not filtered.
+/// Restricts the calling thread to the calls that its kind needs. Does nothing if the process is
+/// not filtered.
 pub fn enter_thread(role: Role) {
     let Some(filters) = FILTERS.get() else { return };
     let filter = match role {
@@ -73,7 +73,8 @@ pub fn enter_thread(role: Role) {
         Role::Acceptor => &filters.acceptor,
     };
     if let Err(error) = apply_filter(filter) {
-        // The kernel has taken a filter before. A thread must not run with more than it should.
+        // The kernel has accepted a filter before. A thread must not run with more rights than it
+        // should.
         eprintln!("ringmain: cannot filter the system calls of a thread: {error}");
         std::process::abort();
     }
@@ -96,7 +97,8 @@ fn install(extras: Extras) -> Result<(), Box<dyn std::error::Error>> {
     };
     let fallback = without_clone3()?;
     violation::report_before_the_end()?;
-    // The one that fails softly comes first: the other one may not allow installing it.
+    // The filter that makes calls fail with an error comes first: the other filter may forbid
+    // installing it.
     apply_filter(&fallback)?;
     apply_filter(&control)?;
     let _ = FILTERS.set(roles);

@@ -1,5 +1,5 @@
-//! The end of a process that has made a forbidden system call: one line that names the call and the
-//! thread, then death by SIGSYS.
+//! The report of a forbidden system call: one line that names the call and the thread, after which
+//! SIGSYS ends the process.
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub fn report_before_the_end() -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = report;
     action.sa_sigaction = handler as usize;
-    // Without SA_NODEFER: another SIGSYS within the handler ends the process at once.
+    // SA_NODEFER is not set: another SIGSYS within the handler ends the process at once.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: the handler has the signature that SA_SIGINFO asks for, and calls only what may be
     // called within a handler.
@@ -35,8 +35,8 @@ pub fn report_before_the_end() -> io::Result<()> {
 }
 
 extern "C" fn report(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
-    // SAFETY: the kernel passes a siginfo_t, which is larger than this and as strictly aligned. Of
-    // a SIGSYS that another process has sent, the bytes mean something else and are only printed.
+    // SAFETY: the kernel passes a siginfo_t, which is larger than this and as strictly aligned. If
+    // another process has sent the SIGSYS, the bytes mean something else, and are only printed.
     let call = unsafe { (*info.cast::<SigsysInfo>()).call };
     let mut name = [0u8; 16];
     // SAFETY: the call writes at most 16 bytes.
@@ -48,13 +48,13 @@ extern "C" fn report(_: c_int, info: *mut siginfo_t, _: *mut c_void) {
     line.push_number(call.unsigned_abs());
     line.push(b", which is forbidden to it; the process ends\n");
     let mut stderr = libc::pollfd { fd: 2, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one descriptor, which is there. A pipe that is full must not keep the process alive.
+    // SAFETY: `stderr` is one descriptor. A full pipe must not keep the process alive.
     if unsafe { libc::poll(&mut stderr, 1, 0) } > 0 {
-        // SAFETY: the bytes are there. Nothing can be done about a line that cannot be written.
+        // SAFETY: `used` bytes of the line are initialized. A line that cannot be written is lost.
         let _ = unsafe { libc::write(2, line.bytes.as_ptr().cast(), line.used) };
     }
-    // SAFETY: no such call exists, and no filter allows it. SIGSYS is blocked within its handler, so
-    // the kernel ends the process by that signal, whoever has installed which handler.
+    // SAFETY: no such call exists, and no filter allows it. SIGSYS is blocked within its handler,
+    // so the kernel ends the process by that signal, whatever handler is installed.
     unsafe { libc::syscall(c_int::MAX.into()) };
     // SAFETY: ends the process, where the signal was sent and no filter is installed.
     unsafe { libc::_exit(128 + libc::SIGSYS) };

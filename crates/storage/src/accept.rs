@@ -1,4 +1,4 @@
-//! Whether a request is accepted, and what is done for it first.
+//! The acceptance of a request, and its first step.
 
 use std::time::Instant;
 
@@ -10,9 +10,9 @@ use crate::slot::Slot;
 
 /// The next action for a request that was checked.
 pub(crate) enum Next {
-    /// The kernel is to carry it out.
+    /// The kernel must carry it out.
     Submit,
-    /// The request is done, with so many bytes written to its buffers.
+    /// The request is done, with this number of bytes written to its buffers.
     Done(u32),
     /// The request failed.
     Failed(BlockStatus, ErrorReason),
@@ -35,7 +35,7 @@ pub(crate) fn parse(slot: &Slot, request: &mut Request) -> Result<Command, Refus
     })
 }
 
-/// Counts a request, and says what its first step is.
+/// Counts a request, and determines its first step.
 pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: Instant) -> Next {
     let (disk, count) = (&slot.on.disk, &slot.on.counters);
     let stable = disk.is_write_through();
@@ -52,7 +52,7 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
             count.requests.writes.add(1);
             count.requests.write_bytes.add(readable);
             note_way(slot, at, request.chain.readable());
-            // The tables have to be stable, too.
+            // The tables must also be stable.
             request.work.stable = stable && disk.image().format() != Format::Raw;
             let operation = Operation::Write { stable: stable && !request.work.stable };
             (RequestType::Write, operation, at, readable)

@@ -1,6 +1,6 @@
 //! The header of a request, parsed and checked (virtio 1.2, 5.2.6).
 //!
-//! Sectors have 512 bytes whatever the block size. Nothing here touches a guest's memory or a file.
+//! Sectors have 512 bytes for any block size. Nothing here touches a guest's memory or a file.
 
 /// Bytes of a sector.
 pub const SECTOR: u64 = 512;
@@ -23,7 +23,7 @@ pub const OUT: u32 = 1;
 /// Type of a request: make completed writes stable.
 pub const FLUSH: u32 = 4;
 const GET_ID: u32 = 8;
-/// Type of a request: forget what is in a range.
+/// Type of a request: discard the contents of a range.
 pub const DISCARD: u32 = 11;
 const WRITE_ZEROES: u32 = 13;
 
@@ -53,7 +53,7 @@ pub enum Command {
     Flush,
     /// Copy the serial number.
     GetId,
-    /// Forget what is in a range: first byte and length in bytes.
+    /// Discard the contents of a range: first byte and length in bytes.
     Discard(u64, u64),
     /// Make a range read as zeros; it may be deallocated, or not.
     WriteZeroes(u64, u64, bool),
@@ -91,7 +91,7 @@ impl Refusal {
 pub struct Bounds {
     /// Its length in bytes.
     pub bytes: u64,
-    /// Nothing may change.
+    /// The disk is read-only.
     pub read_only: bool,
     /// Bytes of a block, which all requests are aligned to: a power of two, 512 or more.
     pub block: u32,
@@ -124,11 +124,11 @@ fn u64_at(bytes: &[u8; 16], at: usize) -> u64 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().map_or(0, u64::from_le_bytes)
 }
 
-/// Parses a request with this `header`. `readable`: bytes of data from the driver; `writable`: bytes
-/// of room for data to the driver. `range` copies out the data of a request for a range.
+/// Parses a request with this `header`. `readable`: bytes of data from the driver; `writable`:
+/// bytes of room for data to the driver. `range` copies out the data of a request for a range.
 ///
 /// # Errors
-/// Why it is refused.
+/// The reason why it is refused.
 pub fn parse(
     header: &[u8; HEADER],
     (readable, writable): (u64, u64),

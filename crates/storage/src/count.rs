@@ -112,7 +112,7 @@ pub struct RequestCounters {
     pub write_bytes: Counter,
     /// Requests to make writes stable.
     pub flushes: Counter,
-    /// Requests to forget a range.
+    /// Requests to discard a range.
     pub discards: Counter,
     /// Requests to write zeros.
     pub zeroes: Counter,
@@ -120,7 +120,7 @@ pub struct RequestCounters {
     pub others: Counter,
 }
 
-/// What was done to tell the guest of completed requests.
+/// Counters of notifications to the guest about completed requests.
 #[derive(Debug, Default)]
 pub struct InterruptCounters {
     /// Interrupts sent for completed requests.
@@ -155,19 +155,19 @@ pub struct QueueCounters {
 }
 
 impl QueueCounters {
-    /// A request failed.
+    /// Counts a failed request.
     pub(crate) fn fail(&self, reason: ErrorReason) {
         self.fail_many(reason, 1);
     }
 
-    /// So many requests failed.
+    /// Counts failed requests.
     pub(crate) fn fail_many(&self, reason: ErrorReason, requests: u64) {
         self.errors[reason as usize].add(requests);
     }
 
     /// The latency of requests of a type that the kernel carried out, or an image's thread: from
     /// the start of the worker's pass that fetched the request to the start of the pass that
-    /// completed it, whether it succeeded or not.
+    /// completed it. Failed requests count as well.
     pub fn latency(&self, kind: RequestType) -> &Histogram {
         &self.latency[kind as usize]
     }

@@ -1,4 +1,4 @@
-//! A disk: an image, and how it is shown to a guest.
+//! A disk: an image, and its presentation to a guest.
 
 use std::io;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Disk {
     pub fn new(image: Arc<Image>, serial: &str) -> Disk {
         let mut padded = [0; SERIAL];
         padded.iter_mut().zip(serial.bytes()).for_each(|(to, from)| *to = from);
-        // Until a guest has said that it sends flushes.
+        // Writes are stable until a guest has negotiated flushes.
         Disk {
             image,
             serial: padded,
@@ -52,18 +52,18 @@ impl Disk {
         self.write_through.load(Ordering::Acquire)
     }
 
-    /// From now on, each write is stable before it is completed, or only after a flush. In the
-    /// former case, all writes that were completed before are stable when this returns.
+    /// Sets whether each write is stable before it is completed, or only after a flush. If `on`,
+    /// all writes that were completed before are stable when this returns.
     ///
     /// # Errors
-    /// When those cannot be made stable. New writes are stable all the same.
+    /// When earlier writes cannot be made stable. New writes are stable nevertheless.
     pub fn set_write_through(&self, on: bool) -> io::Result<()> {
         let was = self.write_through.swap(on, Ordering::AcqRel);
         if on && !was && !self.image.is_read_only() { self.image.sync() } else { Ok(()) }
     }
 
-    /// Sets the limits of the disk. Workers that serve the disk already follow when
-    /// [`Disks::follow_limits`](crate::Disks::follow_limits) says so.
+    /// Sets the limits of the disk. Workers that already serve the disk follow after a call of
+    /// [`Disks::follow_limits`](crate::Disks::follow_limits).
     pub fn set_limits(&self, rates: DiskRates) {
         self.limits.set(rates);
     }

@@ -16,7 +16,7 @@ use crate::pipeline::BlockPipeline;
 use crate::queue::RequestQueue;
 use crate::slot::{Attachment, OnError};
 
-/// Names a disk as long as it is there.
+/// The id of a disk while it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DiskId(u32);
 
@@ -24,7 +24,7 @@ pub struct DiskId(u32);
 pub struct DiskSpec {
     /// Its name, for the log.
     pub name: Arc<str>,
-    /// Its image, and how it is shown.
+    /// Its image, and the presentation of it.
     pub disk: Arc<Disk>,
     /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must
     /// not block.
@@ -89,7 +89,7 @@ impl Disks {
         self.state.lock().disks.remove(&id);
     }
 
-    /// Hands queue number `index` of a disk to a worker: a disk with as many queues as there are
+    /// Hands queue number `index` of a disk to a worker. A disk with as many queues as there are
     /// workers has one on each. `None`: there is no such disk.
     pub fn attach(&self, id: DiskId, index: u16, queue: Box<dyn RequestQueue>) -> Option<QueueId> {
         let mut state = self.state.lock();
@@ -117,8 +117,8 @@ impl Disks {
         Some(name)
     }
 
-    /// Takes a queue back from its worker when none of its requests is with the kernel any more.
-    /// `None`: it is not attached.
+    /// Takes a queue back from its worker, once none of its requests is with the kernel. `None`:
+    /// the queue is not attached.
     pub fn detach(&self, queue: QueueId) -> Option<Box<dyn RequestQueue>> {
         let returning = {
             let mut state = self.state.lock();
@@ -131,7 +131,7 @@ impl Disks {
         Some(attachment.queue)
     }
 
-    /// Limits of disks have changed: returns when all workers go by the present ones.
+    /// Makes workers follow changed limits of disks. Returns when all workers do.
     pub fn follow_limits(&self) {
         let version = self.workers.publish(());
         self.workers.await_version(version);

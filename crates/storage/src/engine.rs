@@ -1,4 +1,4 @@
-//! How requests get to the kernel and back.
+//! The path of requests to the kernel and back.
 //!
 //! An engine owns each request from [`Engine::submit`] until [`Engine::reap`] returns it: as long
 //! as the kernel may use its buffers.
@@ -25,19 +25,19 @@ pub trait Engine: Send {
     /// Hands all requests that were submitted to the kernel.
     fn flush(&mut self);
 
-    /// Whether requests wait for the kernel to take them. Then [`flush`](Self::flush) is to be
+    /// Whether requests wait for the kernel to take them. If so, [`flush`](Self::flush) must be
     /// called again soon.
     fn has_unsubmitted(&self) -> bool;
 
     /// Appends the requests whose step is done to `finished`.
     fn reap(&mut self, finished: &mut Vec<Finished>);
 
-    /// Has the kernel release the files of requests that are done. To be called whenever
-    /// [`completions`](Self::completions) is readable and no request is under way.
+    /// Makes the kernel release the files of requests that are done. To be called whenever
+    /// [`completions`](Self::completions) is readable and no request is in flight.
     fn release(&mut self) {}
 
-    /// Whether it is to be given steps that only copy in memory, too, which workers carry out
-    /// themselves otherwise.
+    /// Whether the engine also takes steps that only copy in memory. Otherwise workers carry those
+    /// out themselves.
     fn takes_copies(&self) -> bool {
         false
     }

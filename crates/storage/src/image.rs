@@ -24,7 +24,7 @@ use locking::{LOCK_INTERVAL, LOCK_WAIT};
 use opening::{is_in_memory, punches_holes, size};
 pub use options::{Alignment, Direct, Format, ImageError, ImageOptions};
 
-/// An image that is open. Locked by [`lock`](Self::lock).
+/// An image that is open. [`lock`](Self::lock) locks it.
 #[derive(Debug)]
 pub struct Image {
     path: PathBuf,
@@ -41,26 +41,26 @@ pub struct Image {
     in_memory: bool,
 }
 
-/// Where the bytes of a disk are.
+/// The place of a disk's bytes.
 #[derive(Debug)]
 enum Data {
     /// In a file, one after the other.
     Raw(Handles),
-    /// Where the tables of an image say.
+    /// Where the tables of a qcow2 image place them.
     Qcow2(Arc<Qcow2>),
 }
 
 impl Image {
-    /// Opens an image. A block device that may change is this process' alone from then on: nobody
-    /// can mount it.
+    /// Opens an image. A writable block device is then exclusive to this process, and cannot be
+    /// mounted.
     ///
     /// # Errors
-    /// When there is none that can be used so.
+    /// When the image cannot be used with these options.
     pub fn open(options: &ImageOptions) -> Result<Image, ImageError> {
         let until = Instant::now() + LOCK_WAIT;
         loop {
             match Image::open_once(options, true) {
-                // A process that was killed has it as long as its requests take.
+                // A killed process keeps the device until its requests have ended.
                 Err(ImageError::Busy(_)) if Instant::now() < until => {
                     std::thread::sleep(LOCK_INTERVAL);
                 }
@@ -69,10 +69,10 @@ impl Image {
         }
     }
 
-    /// Whether an image could be opened, while others may use it.
+    /// Checks whether an image could be opened, without taking it from other users.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it could not.
     pub fn check(options: &ImageOptions) -> Result<(), ImageError> {
         Image::open_once(options, false).map(drop)
     }
@@ -137,7 +137,7 @@ impl Image {
         })
     }
 
-    /// The file that is locked, and that the tables of a qcow2 image are in.
+    /// The file that is locked, and that has the tables of a qcow2 image.
     fn handles(&self) -> &Handles {
         match &self.data {
             Data::Raw(handles) => handles,
@@ -158,7 +158,7 @@ impl Image {
         if self.qcow2().is_some() { Format::Qcow2 } else { Format::Raw }
     }
 
-    /// Where it is.
+    /// The path of the image.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -168,29 +168,29 @@ impl Image {
         self.bytes.load(Ordering::Acquire)
     }
 
-    /// Whether nothing may change.
+    /// Whether the image is read-only.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
-    /// Whether the page cache is passed by, and what the kernel asks of requests then.
+    /// The kernel's requirements for direct requests; `None`: the page cache is used.
     pub fn alignment(&self) -> Option<Alignment> {
         self.handles().direct.as_ref().map(|(_, alignment)| *alignment)
     }
 
-    /// Whether its bytes are in memory, and stay there: a raw file of a tmpfs. Copying from and to
-    /// it does not wait.
+    /// Whether its bytes are in memory, and stay there, as in a raw file of a tmpfs. Copies from
+    /// and to such an image do not wait.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// Bytes of a block: what requests are aligned to.
+    /// Bytes of a block, to which requests are aligned.
     pub fn block(&self) -> u32 {
         self.sector
     }
 
-    /// Bytes of what is best written as a whole, a multiple of a block: less may have to be read
-    /// before, or to pass through the page cache.
+    /// The best unit of writes in bytes, a multiple of a block. A smaller write may need a read
+    /// first, or pass through the page cache.
     pub fn physical_block(&self) -> u32 {
         self.physical
     }
@@ -200,9 +200,9 @@ impl Image {
         self.discards
     }
 
-    /// The file for a request of `pieces` from byte `offset` on, and whether that passes the page
-    /// cache by. Of a qcow2 image the file with its tables, in which a byte of the disk has the same
-    /// alignment, wherever it is.
+    /// The file for a request of `pieces` from byte `offset` on, and whether the request bypasses
+    /// the page cache. For a qcow2 image, this is the file with its tables, in which each byte of
+    /// the disk keeps its alignment.
     pub(crate) fn file(&self, offset: u64, pieces: &[libc::iovec]) -> (BorrowedFd<'_>, bool) {
         self.handles().file(offset, pieces)
     }

@@ -2,8 +2,8 @@
 //!
 //! The locks belong to open file descriptions, as QEMU's do. The kernel releases such a lock when
 //! the last reference to the description is gone, and requests in flight hold one. So after this
-//! process was killed, its lock stays until the last of its requests has ended: whoever has got the
-//! lock knows that nothing older will be written any more.
+//! process was killed, its lock stays until the last of its requests has ended. The next owner of
+//! the lock can rely on no older write being in flight.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -23,16 +23,17 @@ pub(crate) enum Part {
     Second,
 }
 
-/// Bytes that QEMU locks: for what it does, and for what it does not let others do. It marks reading
-/// of consistent data, writing and resizing by the first, second and fourth byte of each.
+/// Bytes that QEMU locks: one range for its own operations, and one for operations that it denies
+/// to others. In each, the first, second and fourth byte stand for reading consistent data, writing
+/// and resizing.
 const QEMU_DOES: i64 = 100;
 const QEMU_FORBIDS: i64 = 200;
 const READS: i64 = 0;
 const WRITES: i64 = 1;
 const RESIZES: i64 = 3;
 
-/// Locks a file so that nobody writes it: neither this program nor QEMU, which both may read it at
-/// the same time. False: somebody writes it.
+/// Locks a file against writers, this program and QEMU included, while both may read it. False: the
+/// file has a writer.
 pub(crate) fn try_lock_backing(file: impl AsFd) -> io::Result<bool> {
     let file = file.as_fd();
     for byte in [QEMU_DOES + READS, QEMU_FORBIDS + WRITES, QEMU_FORBIDS + RESIZES] {
@@ -64,12 +65,12 @@ fn lock_of(kind: i32, start: i64, len: i64) -> libc::flock {
     }
 }
 
-/// Locks a part of the file, for nobody else (or, `shared`, for nobody who writes). False: somebody
-/// else has locked it.
+/// Locks a part of the file exclusively, or, if `shared`, against writers. False: another
+/// description has locked it.
 pub(crate) fn try_lock(file: impl AsFd, part: Part, shared: bool) -> io::Result<bool> {
     let (start, len) = match part {
         Part::First => (0, MIDDLE),
-        // Up to the end, wherever that will be.
+        // A length of 0 reaches to the end of the file, even if that grows.
         Part::Second => (MIDDLE, 0),
     };
     let kind = if shared { libc::F_RDLCK } else { libc::F_WRLCK };

@@ -12,7 +12,7 @@ use crate::request::{ReturnQueue, Returned};
 #[derive(Debug)]
 pub(crate) struct Inbox {
     returned: Mutex<Vec<Returned>>,
-    /// Something may be there: looked at without a lock.
+    /// There may be requests. Read without the lock.
     filled: AtomicBool,
     /// Wakes the worker.
     event: Arc<OwnedFd>,
@@ -39,7 +39,7 @@ impl ReturnQueue for Inbox {
     fn put(&self, returned: Returned) {
         self.returned.lock().push(returned);
         self.filled.store(true, Ordering::Release);
-        // Full only if it was never read, and then it is readable.
+        // The counter is saturated only if it was never read, and then the event is readable.
         let _ = rustix::io::write(&*self.event, &1u64.to_ne_bytes());
     }
 }

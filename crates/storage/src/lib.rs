@@ -6,10 +6,10 @@
 //!
 //! Rules, as of the frame pipeline (see `ARCHITECTURE.md`):
 //!
-//! - A guest can publish whatever it likes: each request is checked after it was copied.
+//! - A hostile guest can publish anything, so each request is checked after it was copied.
 //! - No allocation, lock, log line or clock for each request. Requests of a burst go to the kernel
 //!   in one system call.
-//! - What the kernel refuses is an error of that request, and of nothing else.
+//! - An error of the kernel fails only the request concerned.
 //!
 //! Durability:
 //!

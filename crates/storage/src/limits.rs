@@ -1,16 +1,16 @@
-//! How much a disk may do: requests and bytes per second, for all of its queues together.
+//! Rate limits of a disk: requests and bytes per second, for all of its queues together.
 //!
 //! A queue fetches nothing while one of the limits is used up: the requests stay in the guest's
-//! ring, where they hold up nobody else. A request that has begun is paid for in full, even if that
-//! is more than there was room for, since its length is known only then. So a disk exceeds a burst
-//! by one request for each queue at most, and its rate not at all.
+//! ring, where they hold up no other disk. A request is charged in full when it has begun, even if
+//! there was less room, since its length is known only then. So a disk can exceed a burst by one
+//! request for each queue, but not its rate.
 //!
 //! A queue that waits has a reservation, for a request like its last one. So the queues of a disk
-//! take turns, and none is kept waiting by others for ever.
+//! take turns, and none is starved by others.
 //!
 //! Limits change while the disk is in service. They are in a cell of the disk; a worker reads the
 //! cell when it takes a queue over, and when it follows a new topology, and [`Disks`] publishes one
-//! after each change. So nothing is looked up for a request of a disk without limits.
+//! after each change. So a request of a disk without limits needs no lookup.
 //!
 //! [`Disks`]: crate::Disks
 
@@ -22,13 +22,13 @@ use runtime::token_bucket::{Rate, TokenBucket, Unit};
 
 use crate::request::{Operation, Request};
 
-/// What a disk may do. What is not set is not limited.
+/// The rate limits of a disk. `None`: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskRates {
     /// Requests of any type.
     pub requests: Option<Rate>,
-    /// Bytes that are read and written. Zeros that the guest has written for it count, since they
-    /// may have to be written; what it discards does not.
+    /// Bytes that are read and written. Requests to write zeros count, since zeros may have to be
+    /// written; discards do not.
     pub bytes: Option<Rate>,
 }
 
@@ -48,19 +48,19 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Whether nothing may begin.
+    /// Whether no request may begin.
     pub fn is_exhausted(&self, now: Instant) -> bool {
         self.requests.iter().chain(&self.bytes).any(|bucket| bucket.room(now) == 0)
     }
 
-    /// Takes room in advance for a request that moves so many bytes.
+    /// Takes room in advance for a request that moves `bytes` bytes.
     pub fn reserve(&self, now: Instant, bytes: u64) -> Reservation {
         let requests = self.requests.as_ref().map(|bucket| bucket.reserve(now, 1));
         let moved = self.bytes.as_ref().map(|bucket| bucket.reserve(now, bytes));
         Reservation { bytes, ready: requests.max(moved).unwrap_or(now) }
     }
 
-    /// Pays for a request that moves so many bytes.
+    /// Charges for a request that moves `bytes` bytes.
     pub fn pay(&self, now: Instant, bytes: u64, reserved: Option<Reservation>) {
         if let Some(bucket) = &self.requests {
             bucket.overdraw(now, 1);
@@ -98,12 +98,12 @@ pub(crate) fn bytes(request: &Request) -> u64 {
 pub(crate) struct LimitsCell(Mutex<Option<Arc<Limits>>>);
 
 impl LimitsCell {
-    /// The present ones; `None`: nothing is limited.
+    /// The present limits; `None`: there are none.
     pub fn get(&self) -> Option<Arc<Limits>> {
         self.0.lock().clone()
     }
 
-    /// Others from now on, which begin with a full burst.
+    /// Replaces the limits. The new ones begin with a full burst.
     pub fn set(&self, rates: DiskRates) {
         let limits = Limits {
             requests: rates.requests.map(|rate| TokenBucket::new(Unit::Items, rate)),

@@ -1,4 +1,4 @@
-//! What is done with an image, step by step.
+//! Operations on an image.
 
 /// Most bytes that are moved in one step: the kernel may copy them on the worker's thread.
 pub const STEP: usize = 1 << 20;
@@ -11,7 +11,7 @@ pub(crate) const ZEROS_LEN: usize = 64 << 10;
 pub enum Operation {
     /// Read into the buffers.
     Read,
-    /// Write out of the buffers; `stable`: so that they are stable then.
+    /// Write from the buffers.
     Write {
         /// Completed only when it is stable.
         stable: bool,

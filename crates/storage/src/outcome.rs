@@ -1,15 +1,15 @@
-//! What follows from a step that the kernel, or an image's thread, has done with.
+//! The consequences of a step that the kernel, or an image's thread, has finished.
 
 use crate::command::BlockStatus;
 use crate::count::ErrorReason;
 use crate::request::{Operation, Request};
 
-/// So many bytes were moved by the step. Whether the request is done.
+/// Notes that the step moved `moved` bytes. Returns whether the request is done.
 pub(crate) fn advance(request: &mut Request, moved: u32) -> Result<bool, i32> {
     let done = match request.work.operation {
         Operation::Sync => return Ok(true),
         Operation::PunchHole | Operation::ZeroRange => true,
-        // Not even a byte, and no error: the file ends before.
+        // No byte and no error: the file ends before this place.
         _ if moved == 0 => return Err(libc::ENODATA),
         _ => request.moved(moved.into()),
     };
@@ -20,7 +20,7 @@ pub(crate) fn advance(request: &mut Request, moved: u32) -> Result<bool, i32> {
     Ok(false)
 }
 
-/// Whether a step that failed has a substitute, which is then the next one.
+/// Replaces a failed step by a substitute, if it has one. Returns whether it has.
 pub(crate) fn retries(request: &mut Request, errno: i32) -> bool {
     match (request.work.operation, errno) {
         (_, libc::EINTR | libc::EAGAIN) => true,
@@ -35,7 +35,7 @@ pub(crate) fn retries(request: &mut Request, errno: i32) -> bool {
     }
 }
 
-/// What the guest is told of an error of the system, and under which reason it counts.
+/// The guest's status for a system error, and the reason under which it counts.
 pub(crate) fn failure(errno: i32) -> (BlockStatus, ErrorReason) {
     match errno {
         libc::EOPNOTSUPP => (BlockStatus::Unsupported, ErrorReason::Unsupported),

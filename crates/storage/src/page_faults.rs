@@ -1,10 +1,10 @@
 //! Page faults in the memory of guests with disks.
 //!
-//! A front-end can give pages of its guest's memory back to the host before each request, or name
-//! new ones: in the descriptor table, the header, the data and the status byte. Each page is then a
-//! fault of the worker, or of the kernel on the worker's behalf, and takes as long as copying some
-//! ten thousand bytes. While there are many faults ([`fault_meter`](runtime::fault_meter)), those of
-//! a burst are the burst's cost, and those of a completion are paid by the queue's next burst.
+//! A hostile front-end can free pages of its guest's memory before each request, or name new ones,
+//! in the descriptor table, the header, the data and the status byte. Each page is then a fault of
+//! the worker, or of the kernel on the worker's behalf, and takes as long as copying some ten
+//! thousand bytes. While there are many faults ([`fault_meter`](runtime::fault_meter)), faults of a
+//! burst are charged to the burst, and faults of a completion to the queue's next burst.
 //!
 //! Each fault may also have allocated a page that is charged to this process. Disks have accounts
 //! for that ([`ring::MemoryAccount`]). Faults that were not measured are charged to all disks whose
@@ -14,7 +14,7 @@ use crate::pipeline::BlockPipeline;
 use crate::request::Finished;
 
 impl BlockPipeline {
-    /// Looks how many page faults there were lately.
+    /// Samples the number of page faults.
     #[cold]
     pub(crate) fn sample_faults(&mut self) {
         let unmeasured = self.faults.sample(self.now);
@@ -23,7 +23,7 @@ impl BlockPipeline {
         }
     }
 
-    /// Begins to measure something that is done for one queue, if that is measured.
+    /// Begins to measure work for one queue, if bursts are measured.
     #[inline]
     pub(crate) fn begin_measuring(&mut self) {
         if self.faults.is_on() {
@@ -31,13 +31,13 @@ impl BlockPipeline {
         }
     }
 
-    /// What was measured was done for the queue in slot `at`. Returns the cost of its page faults.
+    /// Ends a measurement of work for the queue in slot `at`. Returns the cost of its page faults.
     #[inline]
     pub(crate) fn measured(&mut self, at: usize) -> u64 {
         if self.faults.is_on() { self.count_faults(at) } else { 0 }
     }
 
-    /// Goes on with a request whose step is done. Its page faults are paid by the next burst.
+    /// Continues a request whose step is done. Its page faults are charged to the next burst.
     #[inline]
     pub(crate) fn finish_measured(&mut self, finished: Finished) {
         let at = finished.0.slot;

@@ -1,12 +1,12 @@
-//! A request's way through a worker: fetch, check, submit, complete.
+//! The path of a request through a worker: fetch, check, submit, complete.
 //!
 //! [`BlockPipeline::carry`] carries out one burst of one queue: each request is fetched and checked
 //! at once, and all of the burst are submitted together. Requests complete whenever the kernel has
 //! done with them, in any order ([`BlockPipeline::complete_finished`]).
 //!
-//! A hostile guest can publish whatever it likes: a request's header is copied once and only the
-//! copy is looked at, a queue has a bounded number of requests with the kernel, and what its
-//! requests cost is charged to it. Where the disk is limited, a queue waits before it fetches
+//! A hostile guest can publish anything. So a request's header is copied once and only the copy is
+//! looked at, a queue has a bounded number of requests with the kernel, and the cost of requests is
+//! charged to their queue. A queue of a limited disk waits before it fetches
 //! ([`limits`](crate::limits)).
 
 use std::sync::Arc;
@@ -34,14 +34,13 @@ pub const QUANTUM: u64 = 64 * (2048 + 1514);
 /// Cost of a request besides its bytes.
 const CHARGE: u64 = 16 << 10;
 
-/// Bytes that pass the page cache by are moved by the drive: so many cost as much as one.
+/// Bytes of direct requests that cost as much as one copied byte, since the drive moves them.
 const DIRECT: u64 = 16;
 
 /// Requests that are kept to be used again.
 const POOL: usize = 1024;
 
-/// The block pipeline of one worker. Nothing in it is shared with other threads but the disks and
-/// the counters.
+/// The block pipeline of one worker. Only the disks and the counters are shared with other threads.
 pub struct BlockPipeline {
     pub(crate) slots: Slab<Slot>,
     pub(crate) engine: Box<dyn Engine>,
@@ -66,8 +65,8 @@ pub struct BlockPipeline {
 }
 
 impl BlockPipeline {
-    /// The pipeline of one worker. `usage` says how many page faults and context switches the
-    /// worker has had.
+    /// The pipeline of one worker. `usage` returns the page faults and context switches of the
+    /// worker so far.
     pub fn new(engine: Box<dyn Engine>, usage: fn() -> ThreadUsage) -> Self {
         let now = Instant::now();
         BlockPipeline {
@@ -86,7 +85,7 @@ impl BlockPipeline {
         }
     }
 
-    /// How the worker of this pipeline spends its rounds, as long as the pipeline has it for itself.
+    /// Counters of the worker's rounds, valid while the pipeline has the worker to itself.
     pub fn run_counters(&self) -> &Arc<RunCounters> {
         &self.run
     }
@@ -129,12 +128,12 @@ impl BlockPipeline {
         let Some(slot) = self.slots.get_mut(at).filter(|_| served.units > 0) else { return served };
         slot.flush();
         slot.on.counters.bursts.add(1);
-        // Cut short by its share, not by its ring.
+        // The burst ended because of its share, and not because the ring was empty.
         (served.moved, served.more) = (true, served.cost >= quantum);
         served
     }
 
-    /// Step 1: the next request that the guest has published. False: there is none.
+    /// Step 1: fetches the next request that the guest has published. False: there is none.
     fn fetch(&mut self, at: usize, request: &mut Request) -> Result<bool, QueueError> {
         let Some(slot) = self.slots.get_mut(at) else { return Ok(false) };
         let Some(token) = slot.on.queue.take(&mut request.chain)? else { return Ok(false) };
@@ -146,7 +145,7 @@ impl BlockPipeline {
         Ok(true)
     }
 
-    /// Step 2: what the request asks for, and whether it may. Returns what it costs.
+    /// Step 2: parses the request, and checks that it is allowed. Returns its cost.
     fn check(&mut self, at: usize, mut request: Box<Request>) -> u64 {
         let Some(slot) = self.slots.get_mut(at) else { return 0 };
         let next = match parse(slot, &mut request) {
@@ -183,8 +182,9 @@ impl BlockPipeline {
         CHARGE
     }
 
-    /// Step 3: to the engine, which begins with all of a burst at once. Where the request's bytes
-    /// are has to be found first, in some images; if it is not known here, their thread finds it.
+    /// Step 3: hands the request to the engine, which begins all requests of a burst at once. For a
+    /// qcow2 image, the place of the request's bytes is looked up first; if the worker does not
+    /// know it, the image's thread finds it.
     fn submit(&mut self, mut request: Box<Request>) {
         if !self.engine.takes_copies()
             && let Some(result) = request.copy_here()
@@ -202,7 +202,7 @@ impl BlockPipeline {
         }
     }
 
-    /// Step 4: requests that the kernel has done with. True when there were any.
+    /// Step 4: completes the requests that the kernel has finished. True when there were any.
     pub(crate) fn complete_finished(&mut self) -> bool {
         if self.in_flight == 0 {
             self.engine.release();
@@ -225,12 +225,12 @@ impl BlockPipeline {
         moved
     }
 
-    /// Goes on with requests whose step was carried out here.
+    /// Continues requests whose step was carried out by this worker.
     fn finish_here(&mut self) {
         if self.here.is_empty() {
             return;
         }
-        // The time that the copies have taken is theirs.
+        // The time of the copies belongs to these requests.
         self.now = Instant::now();
         while !self.here.is_empty() {
             let mut here = std::mem::take(&mut self.here);
@@ -242,7 +242,7 @@ impl BlockPipeline {
         self.publish();
     }
 
-    /// Goes on with requests that threads of images return. True when there were any.
+    /// Continues requests that threads of images return. True when there were any.
     fn take_returned(&mut self, finished: &mut Vec<Finished>) -> bool {
         if !self.inbox.take(&mut self.returned) {
             return false;
@@ -260,7 +260,7 @@ impl BlockPipeline {
         true
     }
 
-    /// A step is done: goes on with the next one, or answers the request.
+    /// Continues a request whose step is done, with the next step or the answer.
     pub(crate) fn finish(&mut self, (mut request, result): Finished) {
         (request.qcow2.entered, request.qcow2.place) = (None, None);
         let error = match result.and_then(|moved| advance(&mut request, moved)) {

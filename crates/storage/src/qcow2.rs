@@ -1,20 +1,20 @@
-//! qcow2 images: who looks a place up, and who changes the tables.
+//! qcow2 images: look-ups by workers, and changes by the image's thread.
 //!
-//! A worker looks up where in a file the bytes of a step are, in tables that are kept in memory
-//! ([`table`]), and has the kernel read or write them there: requests to data that is allocated take
-//! the same way as those of raw images, with one look-up more. Whatever else is needed is done by
-//! the one thread of the image ([`thread`]), which owns the tables: reading a table in, allocating
-//! clusters, copying from a backing file, decompressing, discarding. The thread hands the request
-//! back to its worker, to be submitted or answered ([`Job`]).
+//! A worker looks up the place of a step's bytes in the file, in tables that are kept in memory
+//! ([`table`]), and submits the step to the kernel. So requests to allocated data take the same
+//! path as those of raw images, with one more look-up. All other work is done by the one thread of
+//! the image ([`thread`]), which owns the tables: reading a table, allocating clusters, copying
+//! from a backing file, decompressing, discarding. The thread hands the request back to its worker,
+//! to be submitted or answered ([`Job`]).
 //!
-//! Durability, beside what holds for all images:
+//! Durability, in addition to the rules for all images:
 //!
-//! - Tables are written to the file before a request is completed that depends on them, so nothing
-//!   that was answered is lost when the daemon is killed. A flush is one `fdatasync` of the file,
+//! - Tables are written to the file before a request that depends on them is completed, so no
+//!   completed request is lost when the daemon is killed. A flush is one `fdatasync` of the file,
 //!   which makes data and tables stable.
-//! - On the disk, the tables never refer to clusters that are not counted, or whose copy of a
-//!   backing file's data is not there ([`refcounts`], [`writer`]).
-//! - A cluster is given to other data after the steps that may use it have ended ([`gate`]).
+//! - On stable storage, the tables never refer to clusters that are not counted, or to which data
+//!   of a backing file was not copied yet ([`refcounts`], [`writer`]).
+//! - A cluster is reused only after the steps that may use it have ended ([`gate`]).
 
 mod compressed;
 mod eraser;
@@ -80,7 +80,7 @@ impl Shared {
         Some((layer, layer.tables.as_ref()?))
     }
 
-    /// Where the next bytes of a read are; `Err`: the thread has to see to them, in this layer.
+    /// The place of the next bytes of a read; `Err`: the thread must handle them, in this layer.
     fn find_read(&self, offset: u64, most: u64) -> Result<Place, (usize, u64)> {
         let (source, len) = source(&self.layers, 0, offset, most.min(STEP as u64));
         match source {
@@ -90,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// Where the next bytes of a write are, if they can be written in place.
+    /// The place of the next bytes of a write, if they can be written in place.
     fn find_write(&self, offset: u64, most: u64) -> Option<Place> {
         let (_, tables) = self.top()?;
         match tables.find(offset, most.min(STEP as u64)) {
@@ -104,7 +104,7 @@ impl Qcow2 {
     /// Opens an image and its backing files.
     ///
     /// # Errors
-    /// Why one of them cannot be used.
+    /// The reason why one of them cannot be used.
     pub fn open(options: &ImageOptions) -> Result<Qcow2, ImageError> {
         let (layers, header) = layer::open(options)?;
         let system = |error: io::Error| ImageError::System { path: options.path.clone(), error };
@@ -133,12 +133,13 @@ impl Qcow2 {
         self.shared.top().map_or(0, |(_, tables)| most_bytes(tables.cluster()))
     }
 
-    /// Makes the disk `bytes` long, and waits until that is on the disk. The image is locked.
+    /// Makes the disk `bytes` long, and waits until that is stable. The image must be locked.
     ///
     /// # Errors
-    /// Why the disk keeps its length.
+    /// The reason why the disk keeps its length.
     pub fn resize(&self, bytes: u64) -> io::Result<()> {
-        // Workers that hand requests to the thread meanwhile do not wait.
+        // The lock is released at once, so that workers that hand requests to the thread do not
+        // wait.
         let resized = self.thread.lock().as_ref().map(|thread| thread.resize(bytes));
         let resized = resized.and_then(|resized| resized.recv().ok());
         resized.unwrap_or_else(|| Err(io::Error::from_raw_os_error(libc::EBADF)))
@@ -149,17 +150,17 @@ impl Qcow2 {
         self.shared.layers.first().map_or(0, |top| top.end.load(Ordering::Relaxed))
     }
 
-    /// Whether ranges can read as zeros without being written. Version 2 has no word for that where
-    /// a backing file has data.
+    /// Whether ranges can read as zeros without being written. Version 2 cannot express that over
+    /// data of a backing file.
     pub fn can_unmap(&self) -> bool {
         self.version >= 3 || self.shared.layers.len() == 1
     }
 
-    /// Begins to serve the image, which has been locked: reads what may have changed since it was
-    /// opened, and starts its thread. Does nothing when it is served already.
+    /// Begins to serve the image, which must be locked: reads tables that may have changed since it
+    /// was opened, and starts its thread. Does nothing when the image is served already.
     ///
     /// # Errors
-    /// Why it cannot be served.
+    /// The reason why it cannot be served.
     pub fn start(&self, read_only: bool) -> Result<(), ImageError> {
         let mut thread = self.thread.lock();
         if thread.is_some() {
@@ -193,7 +194,7 @@ impl Qcow2 {
                 check_refcounts(top.file(), tables, &header, &mut refcounts)
                     .map_err(|reason| refuse(path, reason))?;
                 if header.autoclear != 0 {
-                    // Bitmaps of changes, which are not kept up here.
+                    // Clears the feature of dirty bitmaps, which are not maintained here.
                     top.file().write_all_at(&[0; 8], AUTOCLEAR_AT).map_err(system)?;
                 }
                 top.end.store(end, Ordering::Relaxed);
@@ -204,8 +205,8 @@ impl Qcow2 {
         Ok(())
     }
 
-    /// Looks up the place of a step from `offset` on, of `left` bytes at most. `None`: the thread has
-    /// to be [asked](Self::ask).
+    /// Looks up the place of a step from `offset` on, of at most `left` bytes. `None`: the thread
+    /// has to be [asked](Self::ask).
     pub fn place(&self, offset: u64, left: u64, writes: bool) -> Option<(Place, Entered)> {
         let entered = self.shared.gate.enter();
         let place = match writes {
@@ -240,8 +241,8 @@ fn zeros() -> io::Result<File> {
     Ok(file)
 }
 
-/// Checks that what the header and the tables refer to is counted: other data would be written over
-/// it otherwise.
+/// Checks that all clusters to which the header and the tables refer are counted. Otherwise other
+/// data would be written over them.
 fn check_refcounts(
     file: &File,
     tables: &Tables,

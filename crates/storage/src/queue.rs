@@ -29,7 +29,7 @@ impl QueueError {
 
 /// One queue of a disk, as a worker sees it. One worker owns it at a time, so it needs no lock.
 ///
-/// After a [`QueueError`] the worker calls the queue no more, and its disk is told.
+/// After a [`QueueError`] the worker does not call the queue any more, and its disk is stopped.
 pub trait RequestQueue: Send {
     /// Takes the next request that the peer has published into `chain`, and returns its token.
     ///
@@ -43,8 +43,8 @@ pub trait RequestQueue: Send {
     /// The peer's violation.
     fn has_next(&mut self) -> Result<bool, QueueError>;
 
-    /// The request is complete, with `len` bytes written to its buffers; the peer learns it at the
-    /// next [`flush`](Self::flush).
+    /// Completes a request, with `len` bytes written to its buffers. The completion is published at
+    /// the next [`flush`](Self::flush).
     fn complete(&mut self, token: u16, len: u32);
 
     /// Makes all completed requests visible to the peer, and interrupts it where it expects that.
@@ -66,32 +66,33 @@ pub trait RequestQueue: Send {
     /// The descriptor that the peer signals through, watched edge-triggered and never read.
     fn waker(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Why the request with this token, which was just taken, cannot be carried out, where the queue
-    /// knows already.
+    /// The reason why the request with this token, which was just taken, cannot be carried out, if
+    /// the queue has found one.
     fn refusal(&self, token: u16) -> Option<Refusal> {
         let _ = token;
         None
     }
 
     /// Requests whose data could not be handed to the peer after they were carried out, since the
-    /// last call. The peer has been told that they failed.
+    /// last call. They were reported to the peer as failed.
     fn take_lost(&mut self) -> u64 {
         0
     }
 
-    /// Nothing more can be taken before a request is complete, whatever the peer has published.
+    /// Whether no request can be taken before another one is complete, whatever the peer has
+    /// published.
     fn is_full(&self) -> bool {
         false
     }
 
-    /// The worker itself has the data of requests copied between the peer's memory and the
+    /// Whether the worker itself makes grant copies of data between the peer's memory and the
     /// buffers of a chain.
     fn copies_data(&self) -> bool {
         false
     }
 
-    /// So many page faults happened while the peer's memory was used, or perhaps in the memory of
-    /// another peer: a peer that has grown its memory meanwhile is charged for them.
+    /// Notes `faults` page faults in the peer's memory, or perhaps in that of another peer. A peer
+    /// whose memory has grown meanwhile is charged for them.
     fn note_faults(&self, faults: u64) {
         let _ = faults;
     }

@@ -1,4 +1,4 @@
-//! One request on its way: its buffers, and what is still to be done with its image.
+//! One request in flight: its buffers, and its remaining work on the image.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,9 +33,9 @@ pub struct Request {
     pub(crate) token: u16,
     /// The slot of its queue.
     pub(crate) slot: usize,
-    /// What is still to be done with the image.
+    /// The remaining work on the image.
     pub(crate) work: Work,
-    /// What a qcow2 image adds to that.
+    /// Further state for a qcow2 image.
     pub(crate) qcow2: Qcow2Step,
     /// Room for data in the driver's buffers, as the request came.
     pub(crate) room: u32,
@@ -47,38 +47,39 @@ pub struct Request {
     part: Part,
 }
 
-/// What is still to be done with the image of a request.
+/// The remaining work on the image of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     /// The next operation, and its place: the first byte, and how many are left.
     pub operation: Operation,
     pub offset: u64,
     pub left: u64,
-    /// A discard or zeros: the range has to be stable before the request is completed.
+    /// For a discard or zeros: the range must be stable before the request is completed.
     pub stable: bool,
-    /// The range has to read as zeros then.
+    /// The range must read as zeros afterwards.
     pub zeroes: bool,
 }
 
 /// The next step in a qcow2 image.
 #[derive(Debug, Default)]
 pub(crate) struct Qcow2Step {
-    /// Where the bytes of the step are in the image's file, and the step's mark there.
+    /// The place of the step's bytes in the image's file.
     pub place: Option<Place>,
+    /// The step's mark there.
     pub entered: Option<Entered>,
-    /// Where the thread of the image puts the request, while the thread has it.
+    /// The queue to which the thread of the image returns the request.
     pub inbox: Option<Arc<dyn ReturnQueue>>,
     /// Processor time of that thread that the request's queue has not paid for, in nanoseconds.
     pub thread_ns: u64,
 }
 
-/// A request, and what became of its step: bytes that were moved, or an error of the system.
+/// A request, and the outcome of its step: bytes that were moved, or an error of the system.
 pub type Finished = (Box<Request>, Result<u32, i32>);
 
-/// What a worker is to do with a request that the thread of an image gives back.
+/// A request that the thread of an image gives back, and what the worker must do with it.
 #[derive(Debug)]
 pub(crate) enum Returned {
-    /// Its next step has a place: the kernel is to carry it out.
+    /// Submit its next step, which has a place, to the kernel.
     Placed(Box<Request>),
     /// Its next step was carried out.
     Done(Finished),
@@ -93,7 +94,7 @@ impl Returned {
     }
 }
 
-/// Where requests are put that come back to a worker.
+/// A queue of requests that come back to a worker.
 pub(crate) trait ReturnQueue: std::fmt::Debug + Send + Sync {
     /// Puts a request in, and wakes the worker.
     fn put(&self, returned: Returned);
@@ -152,7 +153,7 @@ impl Request {
     /// kernel would give it to another thread, since it cannot tell whether it would have to wait.
     pub(crate) fn copy_here(&mut self) -> Option<Result<u32, i32>> {
         let moves = match self.work.operation {
-            // Giving up as much memory as a guest likes takes long.
+            // Freeing as much memory as a guest requests may take long.
             Operation::PunchHole | Operation::ZeroRange => false,
             Operation::Read | Operation::Write { .. } | Operation::WriteZeros => true,
             Operation::Sync => true,
@@ -185,14 +186,14 @@ impl Request {
         self.qcow2.place.is_some()
     }
 
-    /// The thread of the image has done something with the request.
+    /// Returns the request from the thread of the image to its worker.
     fn give_back(mut self: Box<Self>, returned: impl FnOnce(Box<Request>) -> Returned) {
         if let Some(inbox) = self.qcow2.inbox.take() {
             inbox.put(returned(self));
         }
     }
 
-    /// So many bytes have been moved. True when none is left.
+    /// Notes that `bytes` bytes have been moved. True when none is left.
     pub(crate) fn moved(&mut self, bytes: u64) -> bool {
         match self.work.operation {
             Operation::Read | Operation::Write { .. } => self.chain.advance(bytes),
@@ -231,7 +232,8 @@ impl Job for Request {
     }
 }
 
-/// As many of `pieces` as one step of at most so many bytes takes; of one that is longer, a `part`.
+/// As many of `pieces` as fit into one step of limited length. `part` holds the beginning of a
+/// piece that is too long.
 fn limited<'a>(
     pieces: &'a [libc::iovec],
     most: usize,

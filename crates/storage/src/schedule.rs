@@ -9,7 +9,7 @@ use runtime::{Attached, ClassId, Departure, Pipeline, RunCounters, Served, Statu
 use crate::pipeline::{BlockPipeline, QUANTUM};
 use crate::slot::{Attachment, Slot};
 
-/// How soon requests are handed over again that the kernel did not take.
+/// Interval at which requests that the kernel did not take are handed over again.
 const RETRY: Duration = Duration::from_millis(1);
 
 impl Pipeline for BlockPipeline {
@@ -57,7 +57,7 @@ impl Pipeline for BlockPipeline {
         Some(Box::new(slot.on))
     }
 
-    /// Limits of disks may have changed.
+    /// Follows changed limits of disks.
     fn follow(&mut self, (): &()) {
         self.slots.iter_mut().for_each(|(_, slot)| slot.follow_limits());
     }

@@ -22,7 +22,7 @@ pub type OnError = Arc<dyn Fn(u16, QueueError) + Send + Sync>;
 
 /// A queue on its way to a worker.
 pub struct Attachment {
-    /// The queue's name as long as it is attached.
+    /// The queue's id while it is attached.
     pub(crate) id: QueueId,
     /// Number of its disk: queues of one disk share one portion of a worker.
     pub(crate) class: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Slot {
     pub debt: u64,
     /// The queue is about to leave its worker.
     pub leaving: bool,
-    /// What the disk is limited to.
+    /// The limits of the disk.
     pub limits: Option<Arc<Limits>>,
     /// Room that the next request has taken in the limits: the queue waits until it is ready.
     reserved: Option<Reservation>,
@@ -82,20 +82,20 @@ impl Slot {
         }
     }
 
-    /// Takes over what the disk is limited to now. A wait that came of other limits is over.
+    /// Adopts the present limits of the disk. A wait that was due to former limits ends.
     pub fn follow_limits(&mut self) {
         self.cancel_reservation();
         self.limits = self.on.disk.limits.get();
     }
 
-    /// Gives back what the next request has taken in advance.
+    /// Gives back the reservation of the next request.
     pub fn cancel_reservation(&mut self) {
         if let Some((reserved, limits)) = self.reserved.take().zip(self.limits.as_ref()) {
             limits.cancel(&reserved);
         }
     }
 
-    /// Whether the next request may not begin at `now`: then the queue waits.
+    /// Whether the queue must wait, because the next request may not begin at `now`.
     pub fn is_limited(&mut self, now: Instant) -> bool {
         let Some(limits) = &self.limits else { return false };
         if let Some(reserved) = &self.reserved {
@@ -116,7 +116,7 @@ impl Slot {
         true
     }
 
-    /// Pays for a request that begins, and moves so many bytes.
+    /// Charges for a request that begins, and moves `bytes` bytes.
     pub fn pay(&mut self, now: Instant, bytes: u64) {
         if let Some(limits) = &self.limits {
             limits.pay(now, bytes, self.reserved.take());
@@ -124,7 +124,8 @@ impl Slot {
         }
     }
 
-    /// The peer broke the protocol: the queue is not called any more, and its disk is told.
+    /// Stops a queue whose peer broke the protocol: the queue is not called any more, and its disk
+    /// is told.
     #[cold]
     pub fn fail(&mut self, error: QueueError) {
         if !std::mem::replace(&mut self.on.failed, true) {
@@ -133,7 +134,7 @@ impl Slot {
         }
     }
 
-    /// A request is complete.
+    /// Completes a request.
     pub fn complete(&mut self, token: u16, len: u32) {
         if !self.on.failed {
             self.on.queue.complete(token, len);
@@ -162,14 +163,14 @@ impl Slot {
         }
     }
 
-    /// The thread of the image has worked so long for a request of the queue.
+    /// Charges the queue for time of the image's thread on one of its requests.
     pub fn charge_thread(&mut self, nanoseconds: u64) {
         self.debt = self.debt.saturating_add(nanoseconds.saturating_mul(COST_PER_NS));
         self.on.counters.image_thread_ns.add(nanoseconds);
     }
 
-    /// Charges the queue for its interrupt, if that was slow. The peer decides how many tasks watch
-    /// its event descriptor.
+    /// Charges the queue for its interrupt, if that was slow. A hostile peer can have many tasks
+    /// watch its event descriptor.
     fn charge_signals(&mut self) {
         let spent = ring::interrupt::take_slow();
         if spent > 0 {
@@ -187,8 +188,8 @@ impl Slot {
         }
     }
 
-    /// Why nothing was fetched. A queue whose requests are all with the kernel cannot be armed:
-    /// what lies in its ring is not fetched before one of them is complete.
+    /// Why nothing was fetched. A queue with too many requests with the kernel cannot be armed,
+    /// because requests in its ring are not fetched before one of those is complete.
     pub fn status(&self) -> Status {
         match self.room() {
             _ if self.on.failed => Status::Failed,

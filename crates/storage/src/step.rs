@@ -58,7 +58,7 @@ impl Step<'_> {
         let (pieces, count) = (self.pieces.as_ptr(), self.pieces.len() as libc::c_int);
         let offset = self.offset as libc::off_t;
         // SAFETY: the pieces are those of a request, which is held by the caller and keeps its
-        // memory mapped, or static; of the latter nothing is written.
+        // memory mapped, or static; static pieces are never written to.
         let moved = unsafe { call(self.file.as_raw_fd(), pieces, count, offset, flags) };
         u32::try_from(moved)
             .map_err(|_| io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))

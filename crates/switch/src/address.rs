@@ -1,13 +1,13 @@
-//! IP addresses that stations at ports of this host were heard to have: bounded, ageing.
+//! IP addresses learned from stations at ports of this host: bounded, ageing.
 //!
 //! Invariants: at most [`MAX_ADDRESSES`] on one port; `held` and `holders` have exactly the entries
 //! of `stations`, and `disputes` those of them that are disputed. No operation on one station looks
 //! at all others.
 //!
 //! A guest that claims many addresses fills the share of its own port. An address that several
-//! stations claim is an entry for each: whoever asks sees that it is nobody's for certain. One that
-//! a station of another host claims, too, is *disputed*: it is told to nobody until the other one
-//! has been silent for [`DISPUTE`].
+//! stations claim has an entry for each of them, so a reader sees that its owner is uncertain. An
+//! address that a station of another host also claims is *disputed*: it is not reported until the
+//! other station has been silent for [`DISPUTE`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ use crate::vlan::Network;
 
 /// Most addresses that are learned on one port.
 pub const MAX_ADDRESSES: usize = 128;
-/// How long an address stays that is not heard any more, in seconds. Stations that talk over one
-/// connection alone ask nobody for minutes.
+/// How long an address is kept after it was last heard, in seconds. A station that uses a single
+/// connection may send no ARP or neighbour discovery for minutes.
 pub const ADDRESS_AGE: u32 = 1800;
 /// How long an address is disputed after another host's station has claimed it, in seconds.
 pub(crate) const DISPUTE: u32 = 60;
 
-/// What came of an address that a station was heard to have.
+/// The result of learning an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
     /// It was not known.
@@ -46,7 +46,7 @@ struct Entry {
     disputed: Option<u32>,
 }
 
-/// A time in seconds, and the entry that it is about.
+/// Entries ordered by a time in seconds.
 type ByTime = BTreeSet<(u32, Station, IpAddr)>;
 
 #[derive(Default)]
@@ -54,14 +54,14 @@ pub(crate) struct Addresses {
     // The default hasher is keyed: a guest cannot build a table of collisions.
     stations: HashMap<Station, BTreeMap<IpAddr, Entry>>,
     holders: HashMap<(Network, IpAddr), BTreeSet<Mac>>,
-    /// The addresses of one port, the longest unheard first.
+    /// The addresses of each port, the least recently heard first.
     held: HashMap<PortId, ByTime>,
-    /// Those that are disputed, by when that ends.
+    /// Disputed addresses, by the end of their dispute.
     disputes: ByTime,
 }
 
 impl Addresses {
-    /// A station at a port was heard to have an address.
+    /// Learns that a station at a port has an address.
     pub fn hear(&mut self, now: u32, station: Station, port: PortId, address: IpAddr) -> Heard {
         let known = self.get(station, address).filter(|entry| entry.port == port);
         if known.is_none() && self.held.get(&port).map_or(0, BTreeSet::len) >= MAX_ADDRESSES {
@@ -75,8 +75,8 @@ impl Addresses {
         if known.is_some() { Heard::Known } else { Heard::New }
     }
 
-    /// A station of another host has claimed an address. Returns the stations here that had it
-    /// undisputed.
+    /// Notes that a station of another host has claimed an address. Returns the stations here that
+    /// had it undisputed.
     pub fn dispute(&mut self, now: u32, claimant: Station, address: IpAddr) -> Vec<Station> {
         let holders = self.holders.get(&(claimant.network, address));
         let holders = holders.into_iter().flatten().filter(|mac| **mac != claimant.mac);
@@ -169,7 +169,7 @@ impl Addresses {
         Some(entry)
     }
 
-    /// Returns whether the address becomes disputed, or is so no more.
+    /// Sets or ends a dispute. Returns whether that changed.
     fn set_disputed(&mut self, station: Station, address: IpAddr, until: Option<u32>) -> bool {
         let Some(before) = self.remove(station, address) else { return false };
         self.insert(station, address, Entry { disputed: until, ..before });

@@ -1,12 +1,13 @@
 //! The filter of a port with security groups: which connections its guest may open and accept.
 //!
-//! Rules decide about the first frame of a connection. What follows in either direction belongs to
-//! the connection and passes, and so do errors of ICMP about it: the filter is stateful. A frame
-//! that no rule allows is dropped; a port without security groups has no filter.
+//! Rules decide about the first frame of a connection. The filter is stateful: later frames in
+//! either direction belong to the connection and pass, and so do ICMP errors about it. A frame that
+//! no rule allows is dropped; a port without security groups has no filter.
 //!
-//! Never filtered, since nothing works without them: ARP, neighbour discovery, reports of multicast
-//! listeners, the guest's DHCP requests and the answers to them, and router advertisements to the
-//! guest. The [source guard](crate::guard) decides what the guest may claim in those.
+//! Some frames are never filtered, since no guest works without them: ARP, neighbour discovery,
+//! reports of multicast listeners, the guest's DHCP requests and the answers to them, and router
+//! advertisements to the guest. The [source guard](crate::guard) decides what the guest may claim
+//! in those.
 //!
 //! # What a hostile guest or peer could try
 //!
@@ -14,7 +15,7 @@
 //!   which connections without an answer make room for others.
 //! - To hide ports behind fragments: a first fragment is judged by its ports, later ones pass only
 //!   behind a first one that passed, and none may begin where it could overwrite ports.
-//! - To hide ports behind extension headers: what cannot be read does not pass.
+//! - To hide ports behind extension headers: a frame whose headers cannot be read does not pass.
 //! - To close the connections of others: flags of TCP change how soon a silent connection is
 //!   forgotten, never whether its frames pass.
 
@@ -42,7 +43,8 @@ use tuple::{DHCP_CLIENT, DHCP_SERVER, DHCPV6_CLIENT, DHCPV6_SERVER};
 #[derive(Debug)]
 pub struct Filter {
     rules: Arc<RuleSet>,
-    /// Raised with each change of the rules. Connections that older rules allowed are judged anew.
+    /// Raised with each change of the rules. Connections that older rules allowed are checked
+    /// again.
     version: u32,
     connections: Connections,
 }
@@ -50,7 +52,7 @@ pub struct Filter {
 /// A frame that passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Passed {
-    /// Frames of the same tuple and direction may pass for a few seconds without a question,
+    /// Frames of the same tuple and direction may pass for a few seconds without another check,
     /// unless they [change](Packet::is_plain) the connection.
     pub lasts: bool,
 }
@@ -66,7 +68,7 @@ impl Filter {
         &self.rules
     }
 
-    /// Other rules from now on. Connections that they allow go on.
+    /// Replaces the rules. Connections that the new rules allow continue.
     pub fn set_rules(&mut self, rules: Arc<RuleSet>) {
         self.rules = rules;
         self.version = self.version.wrapping_add(1);
@@ -124,7 +126,7 @@ impl Filter {
         }
     }
 
-    /// A frame that belongs to a connection, or opens one.
+    /// Decides about a frame that belongs to a connection or opens one.
     fn flow(&mut self, key: Key, event: Event, now: u32) -> Result<(), DropReason> {
         if let Some(found) = self.connections.find(&key) {
             if self.is_allowed(found) {

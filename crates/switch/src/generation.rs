@@ -3,16 +3,16 @@
 //! A verdict depends on the configuration, on the port of its destination and on the port of its
 //! source. There is one counter for the configuration and a fixed number of counters (buckets) for
 //! stations. Every change of the table increments the bucket of the station concerned. A verdict
-//! carries the values under which it was made, and is valid while they are unchanged. New stations
-//! therefore invalidate only verdicts that share a bucket with one of them, and workers ask the
-//! switch for those again.
+//! carries the values under which it was made, and is valid while they are unchanged. So a new
+//! station invalidates only the verdicts that share its bucket, and workers ask the switch for
+//! those again.
 //!
-//! Order: bumps happen inside `&mut Switch` after the change, and stamps are taken inside `&mut
-//! Switch` too, so a stamp never mixes old table and new generation. A reader that sees the old
-//! value during a change acts as if it had come just before it.
+//! Bumps happen inside `&mut Switch` after the change. Stamps are also taken inside `&mut Switch`,
+//! so a stamp never combines the old table with the new generation. A reader that sees the old
+//! value during a change acts as if it had come just before the change.
 //!
-//! Counters wrap at 2^32. A verdict would be taken for fresh by mistake only if nobody looked at it
-//! during exactly 2^32 changes of its bucket.
+//! Counters wrap at 2^32. A stale verdict would pass as valid only if it was not looked at during
+//! exactly 2^32 changes of its bucket.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,12 +70,12 @@ impl Generations {
         }
     }
 
-    /// The station was learned, moved or forgotten.
+    /// Invalidates verdicts about a station that was learned, moved or forgotten.
     pub(crate) fn bump(&self, station: Station) {
         self.bucket(self.place(station)).fetch_add(1, Ordering::Release);
     }
 
-    /// The configuration changed: all earlier verdicts are invalid.
+    /// Invalidates all earlier verdicts, because the configuration changed.
     pub(crate) fn bump_all(&self) {
         self.config.fetch_add(1, Ordering::Release);
     }

@@ -13,7 +13,7 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// A port is given these addresses, and no others.
+    /// Sets the addresses that a port is given, in place of earlier ones.
     pub fn set(&mut self, port: PortId, addresses: Vec<IpAddr>) {
         self.take(port);
         for address in &addresses {
@@ -24,7 +24,7 @@ impl Given {
         }
     }
 
-    /// A port is given no addresses any more.
+    /// Removes all addresses of a port.
     pub fn take(&mut self, port: PortId) {
         for address in self.ports.remove(&port).unwrap_or_default() {
             if let Some(ports) = self.addresses.get_mut(&address) {

@@ -1,17 +1,18 @@
-//! The source guard of a port: which IP addresses its frames may claim, and that none claims to be
-//! a router or a DHCP server.
+//! The source guard of a port: the IP addresses that its frames may claim.
+//!
+//! The guard also refuses frames that claim to be from a router or a DHCP server.
 //!
 //! A port's MAC lock says which Ethernet source it may use; the guard checks all that is above it
-//! ([`frame::claim`]). What cannot be verified is refused, and so is every protocol other than IPv4,
-//! IPv6 and ARP: others can carry packets that nobody here would recognise.
+//! ([`frame::claim`]). A claim that cannot be verified is refused, and so is every protocol other
+//! than IPv4, IPv6 and ARP: other protocols can carry packets that the guard would not recognise.
 //!
-//! Beside its list, a port may claim
+//! In addition to the addresses in its list, a port may claim
 //!
 //! - the link-local IPv6 address that is made of its frame's MAC address (RFC 4291, appendix A);
 //! - no address, where a station that does not have one yet must speak: a DHCP client's requests
 //!   from 0.0.0.0, ARP probes, duplicate address detection, router solicitations and multicast
 //!   listener reports from `::`. Probes and detection may ask only for addresses that the port may
-//!   claim: to ask is enough to keep another station from taking the address.
+//!   claim, because the question alone keeps another station from taking the address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -45,7 +46,8 @@ struct Masked<T> {
 }
 
 impl SourceGuard {
-    /// A port may claim the addresses in `prefixes`, of which the first [`MAX_PREFIXES`] count.
+    /// A guard that allows the addresses in `prefixes`, of which only the first [`MAX_PREFIXES`]
+    /// count.
     pub fn new(mut prefixes: Vec<Prefix>) -> Self {
         prefixes.truncate(MAX_PREFIXES);
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
@@ -82,7 +84,7 @@ impl SourceGuard {
     /// Whether the port may send the frame that starts with `head`, whose parsed headers are these.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for which the frame is dropped.
     #[inline]
     pub fn check(&self, head: &[u8], headers: &Headers) -> Result<(), DropReason> {
         match claim(head, headers).map_err(|_| DropReason::Unverifiable)? {
@@ -199,7 +201,7 @@ const LISTENER_REPORT: u8 = 131;
 const LISTENER_DONE: u8 = 132;
 const LISTENER_REPORT_V2: u8 = 143;
 
-/// Whether a station that has no address yet sends such a message (RFC 3590, RFC 4861).
+/// Whether a station without an address may send such a message (RFC 3590, RFC 4861).
 fn speaks_without_address(destination: Ipv6Addr, message: Message) -> bool {
     destination.is_multicast()
         && match message {

@@ -1,15 +1,19 @@
 //! The decision for a frame: learning, VLANs, source locking, filters.
 //!
-//! Pure: no I/O, no threads, no clock of its own (time comes in as whole seconds). One [`Switch`]
-//! serves all workers, behind a lock that the datapath owns. Workers ask it once per flow and
-//! cache the [`Verdict`]; [`Generations`] shows without the lock whether a cached verdict is still
-//! valid.
+//! The crate is pure: no I/O, no threads, no clock of its own (time comes in as whole seconds). One
+//! [`Switch`] serves all workers, behind a lock that the datapath owns. Workers ask it once per
+//! flow and cache the [`Verdict`]; [`Generations`] shows without the lock whether a cached verdict
+//! is still valid.
 //!
-//! A hostile guest could try to flood the table with sources (bounded, and shared out so that other
-//! ports can still learn), take another station's address (allowed between unlocked ports, as in
-//! any learning switch; refused where an address is locked), reach a VLAN it is not in (tags are
-//! checked when a frame comes in), or make other workers forget (the generation buckets are picked
-//! by a keyed hash, and only a change of the table moves them).
+//! A hostile guest could try
+//!
+//! - to flood the table with sources: the table is bounded, and shared out so that other ports can
+//!   still learn;
+//! - to take another station's address: this is allowed between unlocked ports, as in any learning
+//!   switch, and refused where an address is locked;
+//! - to reach a VLAN that it is not in: tags are checked when a frame comes in;
+//! - to invalidate the caches of other workers: the generation buckets are picked by a keyed hash,
+//!   and only a change of the table bumps them.
 
 #![forbid(unsafe_code)]
 

@@ -3,12 +3,12 @@
 //! Invariants: at most `entries` stations in all and `per_port` on one port; `held` has exactly the
 //! stations of each port, and `sizes` how many; every change of a station's port bumps the
 //! station's generation. No operation on one station looks at all others: a port that floods the
-//! table with sources does not keep the lock for longer than others.
+//! table with sources does not hold the lock for longer than others.
 //!
-//! A port that floods the table with sources can fill it, but not keep others out: when the table
-//! is full, a port that holds at least two stations fewer than the biggest holder takes the place
-//! of that holder's longest unheard station. The difference of two makes every such exchange even
-//! out the shares, so two flooding ports cannot evict each other for ever.
+//! A port that floods the table with sources can fill it, but cannot keep others out. When the
+//! table is full, a port that holds at least two stations fewer than the biggest holder takes the
+//! place of that holder's least recently heard station. The difference of two makes every such
+//! exchange even out the shares, so two flooding ports cannot evict each other for ever.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -40,11 +40,11 @@ impl Default for Limits {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub port: PortId,
-    /// When it last sent something that was looked up, in seconds.
+    /// When a frame from it was last looked up, in seconds.
     pub seen: u32,
 }
 
-/// The stations of one port, the longest unheard first.
+/// The stations of one port, the least recently heard first.
 type ByLastSeen = BTreeSet<(u32, Station)>;
 
 pub(crate) struct MacTable {
@@ -108,8 +108,8 @@ impl MacTable {
         }
     }
 
-    /// Removes the stations that have been silent for longer than the limit; returns how many. Looks
-    /// at those and at one more of each port.
+    /// Removes the stations that have been silent for longer than the limit; returns how many. Only
+    /// those, and one more of each port, are looked at.
     pub fn age(&mut self, now: u32) -> usize {
         let limit = self.limits.age.as_secs();
         let is_old = |seen: u32| u64::from(now.saturating_sub(seen)) > limit;
@@ -130,7 +130,7 @@ impl MacTable {
         self.change_held(entry.port, |held| held.insert((entry.seen, station)));
     }
 
-    /// False: it is not there.
+    /// Removes a station. False: the table does not have it.
     fn remove(&mut self, station: Station) -> bool {
         let Some(entry) = self.entries.remove(&station) else { return false };
         self.change_held(entry.port, |held| held.remove(&(entry.seen, station)));

@@ -1,9 +1,10 @@
 //! Mirrors: ports that get copies of other ports' frames, and nothing else.
 //!
-//! A mirror takes no part in switching, so that no copy can come back: nothing is flooded or
-//! addressed to it, nothing is learned on it, and what it sends is dropped. A frame whose sender and
-//! receivers have the same mirror is copied there once: as it came in, if its sender has the
-//! mirror, and else as its first mirrored receiver gets it.
+//! A mirror takes no part in switching, so that no copy can come back: no frame is flooded or
+//! addressed to it, no station is learned on it, and frames that it sends are dropped. A frame
+//! whose sender and receivers have the same mirror is copied there once. If the sender has the
+//! mirror, the copy is the frame as it came in; otherwise the copy is the frame as its first
+//! mirrored receiver gets it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +26,7 @@ pub(crate) struct FloodList {
 pub struct Mirrors {
     /// The mirror of each port that has one.
     pub of: BTreeMap<PortId, PortId>,
-    /// All mirrors: those that are nobody's at present, too.
+    /// All mirrors, including those that mirror no port at present.
     pub ports: BTreeSet<PortId>,
 }
 
@@ -57,7 +58,7 @@ impl Mirrors {
         (!copies.is_empty()).then(|| copies.into())
     }
 
-    /// A port is gone, and its number may become another's.
+    /// Forgets a removed port, whose number may be used again.
     pub(crate) fn forget(&mut self, port: PortId) {
         self.of.retain(|mirrored, mirror| *mirrored != port && *mirror != port);
         self.ports.remove(&port);

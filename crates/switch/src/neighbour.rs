@@ -17,7 +17,7 @@ pub(crate) struct Neighbours {
 }
 
 impl Neighbours {
-    /// Says which station of a network has an IP address; `None`: nobody knows.
+    /// Sets the station of a network that has an IP address; `None`: it is unknown.
     pub fn set(&mut self, network: Network, address: IpAddr, owner: Option<Owner>) {
         match owner {
             Some(owner) => _ = self.table.insert((network, address), owner),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Names a port of the switch. Ids are given out by the caller and may be used again after a port
+/// The id of a port of the switch. The caller assigns ids, and may use an id again after its port
 /// is removed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PortId(pub u16);

@@ -11,7 +11,8 @@ use crate::vlan::Vlan;
 pub struct PortRule {
     /// The networks that it is in.
     pub vlan: Vlan,
-    /// The only source address that it may use. No other port of its networks may use it then.
+    /// The only source address that the port may use, and that no other port of its networks may
+    /// use.
     pub mac: Option<Mac>,
 }
 

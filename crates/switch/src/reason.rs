@@ -47,7 +47,8 @@ reasons! {
     IpSpoofed = "ip_spoofed", "an IP source address that the port may not use";
     /// An ARP message claims an address that is not in the port's list, or another MAC address.
     ArpSpoofed = "arp_spoofed", "an ARP message that claims what the port may not";
-    /// Neighbour discovery claims an address that is not in the port's list, or another MAC address.
+    /// Neighbour discovery claims an address that is not in the port's list, or another MAC
+    /// address.
     NdSpoofed = "nd_spoofed", "neighbour discovery that claims what the port may not";
     /// A message of a DHCP or DHCPv6 server, from a port with a list of addresses.
     DhcpServer = "dhcp_server", "a message of a DHCP server";
@@ -63,7 +64,8 @@ reasons! {
     ConnectionsFull = "connections_full", "the table of connections is full";
     /// The connection cannot be found in the frame's headers, on a port with security groups.
     Untrackable = "untrackable", "headers that hide the connection";
-    /// The destination is one of 01:80:c2:00:00:00-0f, which no bridge forwards (IEEE 802.1Q, 8.6.3).
+    /// The destination is one of 01:80:c2:00:00:00-0f, which no bridge forwards (IEEE 802.1Q,
+    /// 8.6.3).
     LinkLocal = "link_local", "the destination is reserved to the link";
     /// A frame with a VLAN tag came in on an access port.
     TaggedOnAccess = "tagged_on_access", "a tagged frame on an access port";

@@ -1,11 +1,12 @@
 //! Where the stations of this host are, for a control plane that tells other hosts.
 //!
-//! A watcher is told which stations came, moved or went, and asks where they are now. What it is
-//! told between two questions is bounded: beyond that it looks at all of them. A guest that makes up
-//! sources is bounded by the table of addresses, and wakes a watcher once for each of its questions.
+//! A watcher is told which stations came, moved or went, and then queries where they are now. The
+//! list of changes between two queries is bounded: beyond that, a query returns all stations. A
+//! guest that makes up sources is bounded by the table of addresses, and wakes a watcher at most
+//! once per query.
 //!
-//! A watcher may want the IP addresses of stations, too. What was heard of a station's addresses is
-//! forgotten with all that changes about its place.
+//! A watcher may also want the IP addresses of stations. The learned addresses of a station are
+//! forgotten whenever its place changes.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -17,10 +18,10 @@ use crate::port_id::PortId;
 use crate::station::Station;
 use crate::vlan::Network;
 
-/// Stations that a watcher is told of at most.
+/// The most stations that a watcher is told of one by one.
 pub(crate) const MOST: usize = 4096;
 
-/// Wakes a watcher. Called while the switch is locked, so it must not ask anything.
+/// Wakes a watcher. Called while the switch is locked, so it must not call the switch.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// A watcher of one switch.
@@ -30,20 +31,20 @@ pub struct WatcherId(u64);
 /// Whether a station is at a port of this host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Presence {
-    /// It is not.
+    /// The station is not at a port of this host.
     Away,
-    /// It is, until its frames come from elsewhere.
+    /// The station is here, until its frames come from elsewhere.
     Learned,
-    /// It is, and cannot be elsewhere: its address is locked to the port.
+    /// The station is here, and cannot be elsewhere: its address is locked to the port.
     Locked,
 }
 
-/// What has changed since the last question.
+/// The changes since the last query.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sighted {
     /// These stations, and where each is now.
     Some(Vec<(Station, Presence)>),
-    /// Too many to be told one by one. All stations that are at ports of this host.
+    /// All stations at ports of this host, because too many have changed.
     All(Vec<(Station, Presence)>),
 }
 
@@ -60,8 +61,8 @@ struct Watcher {
 pub(crate) struct Sightings {
     watchers: Vec<Watcher>,
     next: u64,
-    /// Stations of locked ports, which are not learned, and when each last sent something that was
-    /// looked up. Empty while nobody watches.
+    /// Stations of locked ports, which are not learned, and when a frame from each was last looked
+    /// up. Empty while nobody watches.
     heard: HashMap<Station, u32>,
     addresses: Addresses,
     /// Whether any watcher wants addresses.
@@ -69,17 +70,17 @@ pub(crate) struct Sightings {
 }
 
 impl Sightings {
-    /// Something has changed about the place of a station, or about what its port may claim.
+    /// Notes a change of a station's place, or of the addresses that its port may claim.
     pub fn note(&mut self, station: Station) {
         self.addresses.forget(station);
         self.tell(station);
     }
 
-    /// Something has changed about a station.
+    /// Tells watchers of a change of a station.
     fn tell(&mut self, station: Station) {
         for Watcher { wake, changed, .. } in &mut self.watchers {
             let Some(stations) = changed else { continue };
-            // Whoever is awake already asks anyway.
+            // A watcher that has changes pending was woken before, and will query.
             if stations.is_empty() {
                 wake();
             }
@@ -90,7 +91,7 @@ impl Sightings {
         }
     }
 
-    /// A station has sent a frame at the port that is locked to it.
+    /// Notes a frame of a station from the port that is locked to it.
     pub fn hear(&mut self, now: u32, station: Station) {
         if !self.watchers.is_empty() && self.heard.insert(station, now).is_none() {
             self.note(station);
@@ -126,7 +127,7 @@ impl Sightings {
         id
     }
 
-    /// From now on, a watcher wants the addresses of stations in these networks.
+    /// Sets the networks in which a watcher wants the addresses of stations.
     pub fn want_addresses(&mut self, id: WatcherId, networks: Vec<Network>) {
         if let Some(watcher) = self.watchers.iter_mut().find(|watcher| watcher.id == id) {
             watcher.networks = networks;
@@ -161,7 +162,7 @@ impl Sightings {
         self.watchers.iter().any(|watcher| watcher.networks.contains(&network))
     }
 
-    /// A station at a port of this host was heard to have an address. False: it is not learned.
+    /// Learns that a station at a port of this host has an address. False: the address is refused.
     pub fn hear_address(
         &mut self,
         now: u32,
@@ -176,7 +177,7 @@ impl Sightings {
         heard != Heard::Refused
     }
 
-    /// A station of another host was heard to have an address.
+    /// Disputes an address that a station of another host was heard to have.
     pub fn dispute(&mut self, now: u32, claimant: Station, address: IpAddr) {
         let stations = self.addresses.dispute(now, claimant, address);
         stations.into_iter().for_each(|station| self.tell(station));
@@ -188,7 +189,7 @@ impl Sightings {
         stations.into_iter().for_each(|station| self.tell(station));
     }
 
-    /// Forgets who was heard to have an address.
+    /// Forgets an address that stations were heard to have.
     pub fn forget_address(&mut self, network: Network, address: IpAddr) {
         let stations = self.addresses.forget_address(network, address);
         stations.into_iter().for_each(|station| self.tell(station));

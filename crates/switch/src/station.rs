@@ -4,7 +4,7 @@ use frame::Mac;
 
 use crate::vlan::Network;
 
-/// An address in a network: what the table is keyed by.
+/// An address in a network: the key of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Station {
     /// The broadcast domain.

@@ -23,8 +23,8 @@ use crate::tunnel::Tunnels;
 use crate::verdict::{Decision, Target, Verdict};
 use crate::vlan::{Form, Network};
 
-/// Flood lists kept at most. Beyond that they are made anew, so a guest that sends into all VLANs
-/// of a wide trunk costs time, not memory.
+/// Flood lists kept at most. Beyond that, lists are computed again, so a guest that sends into all
+/// VLANs of a wide trunk costs time, not memory.
 const FLOOD_LISTS: usize = 4096;
 
 /// One line of the address table.
@@ -32,7 +32,7 @@ const FLOOD_LISTS: usize = 4096;
 pub struct Row {
     /// The address and its network.
     pub station: Station,
-    /// Its port.
+    /// The station's port.
     pub port: PortId,
     /// Seconds since it was last noted, or `None` for an address that the configuration locks or
     /// pins to the port.
@@ -121,7 +121,8 @@ impl Switch {
         self.uninstall(port)
     }
 
-    /// From now on, these ports are mirrored, and mirrors. What was learned on mirrors is forgotten.
+    /// Sets which ports are mirrored, and which are mirrors. Stations learned on mirrors are
+    /// forgotten.
     pub fn set_mirrors(&mut self, mirrors: Mirrors) {
         if mirrors == self.mirrors {
             return;
@@ -133,8 +134,8 @@ impl Switch {
         self.reconfigured();
     }
 
-    /// Says where a frame with these headers from this port goes, and learns its source. `now` in
-    /// seconds of any monotonic clock.
+    /// Decides where a frame with these headers from this port goes, and learns its source. `now`
+    /// is in seconds of any monotonic clock.
     pub fn decide(&mut self, now: u32, ingress: PortId, headers: &Headers) -> Verdict {
         let (network, form) = match self.admit(ingress, headers) {
             Ok(admitted) => admitted,
@@ -151,15 +152,15 @@ impl Switch {
         } else if self.learns(ingress, src) {
             self.table.learn(now, src, ingress);
         }
-        // After learning, which may itself move a generation; before the look-up, though nothing
-        // can come between under `&mut`.
+        // The stamp is taken after learning, which may itself bump a generation, and before the
+        // look-up, although nothing can come between under `&mut`.
         let stamp = self.generations.stamp(src, dst);
         let (routed, mirrors) = self.route(ingress, dst, form);
         Verdict { decision: routed.unwrap_or_else(Decision::Drop), mirrors, stamp }
     }
 
-    /// Learns a station that another switch knew behind the same port, if a frame from there would
-    /// be let in.
+    /// Learns a station that another switch knew behind the same port, if a frame from that port
+    /// would be admitted.
     pub fn learn(&mut self, now: u32, station: Station, port: PortId) {
         let Some(rule) = self.ports.get(&port) else { return };
         let is_inside = rule.vlan.networks().any(|network| network == station.network);
@@ -169,8 +170,8 @@ impl Switch {
         }
     }
 
-    /// Forgets stations that have been silent for too long, and those that left; returns how many of
-    /// the former. To be called every second or so.
+    /// Forgets stations that have been silent for too long, and those that left; returns how many
+    /// of the former. To be called every second or so.
     pub fn age(&mut self, now: u32) -> usize {
         self.expire_left(now);
         self.table.sightings.age_addresses(now);
@@ -194,7 +195,7 @@ impl Switch {
         rows
     }
 
-    /// Whether the frame may enter, and where.
+    /// The network that the frame enters and its form, or the reason why it may not enter.
     fn admit(&self, ingress: PortId, headers: &Headers) -> Result<(Network, Form), DropReason> {
         let rule = self.ports.get(&ingress).ok_or(DropReason::NoPort)?;
         if self.mirrors.has(ingress) {

@@ -1,12 +1,13 @@
 //! Ports that stand for the far end of a tunnel: a VTEP of another host, in one virtual network.
 //!
 //! Every tunnel end is a port of its own, so the decision for a frame names the VTEP, and a flood
-//! list has one copy for each. What is different about such ports:
+//! list has one copy for each. Such ports differ from others:
 //!
 //! - **Split horizon**: a frame never goes from one end of a group to another. The sender's host
-//!   has sent a copy to each of them itself; a second one from here would be a duplicate, or a loop.
-//!   Frames for a station that has just left for another host are sent on for a while, though: the
-//!   other hosts may not know yet. They never go back to the host that they came from.
+//!   has sent a copy to each end itself; a second one from here would be a duplicate, or a loop.
+//!   Frames for a station that has just left for another host are an exception: they are forwarded
+//!   for a while, because other hosts may not know of the move yet. Such frames never go back to
+//!   the host that they came from.
 //! - Stations may be *pinned* to a port: the configuration or a control plane says where they are.
 //!   A pin wins over what was learned, and a locked port over a pin.
 
@@ -17,7 +18,7 @@ use frame::Mac;
 use crate::port_id::PortId;
 use crate::station::Station;
 
-/// What is different about the port of a tunnel's end.
+/// The special properties of the port of a tunnel's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tunnel {
     /// Ends of the same group exchange no frames.
@@ -37,28 +38,28 @@ pub enum PinError {
     /// The port is not there, or not in the network.
     #[error("port {0} is not in the station's network")]
     Port(PortId),
-    /// There are as many pins as there can be.
+    /// There are already [`MAX_PINS`] pins.
     #[error("there are {MAX_PINS} pinned stations already")]
     Full,
 }
 
-/// What a pin does when its station speaks at a port of this host.
+/// The effect on a pin when its station sends from a port of this host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hold {
-    /// It stays: the configuration has it.
+    /// The pin stays, because the configuration has it.
     Stays,
-    /// It yields: a control plane has it, and will learn that the station has moved.
+    /// The pin yields: a control plane has it, and will learn that the station has moved.
     Yields,
 }
 
-/// Where a station is, whatever is learned elsewhere.
+/// The port of a station, which overrides what is learned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pin {
     port: PortId,
     hold: Hold,
 }
 
-/// How long frames for a station that has left for another host are sent on there, in seconds.
+/// How long frames for a station that has left for another host are forwarded there, in seconds.
 pub(crate) const SENT_ON: u32 = 5;
 
 /// Most stations that are pinned.
@@ -68,7 +69,7 @@ pub const MAX_PINS: usize = 131_072;
 #[derive(Default)]
 pub(crate) struct Tunnels {
     ends: HashMap<PortId, Tunnel>,
-    /// Stations of which something else than frames says where they are.
+    /// The stations that are pinned.
     pins: HashMap<Station, Pin>,
     /// Pinned stations that were at a port of this host, and when this was seen.
     left: HashMap<Station, Option<u32>>,
@@ -136,7 +137,7 @@ impl Tunnels {
         group(ingress).is_some_and(|own| group(egress) == Some(own))
     }
 
-    /// Whether what is flooded from one port goes to another.
+    /// Whether floods from one port reach another.
     pub fn floods_to(&self, ingress: PortId, egress: PortId) -> bool {
         self.ends.get(&egress).is_none_or(|tunnel| tunnel.floods)
             && !self.are_split(ingress, egress)
@@ -147,7 +148,7 @@ impl Tunnels {
         self.left.contains_key(&station)
     }
 
-    /// Takes the stations that left so long ago that frames for them are sent on no more.
+    /// Takes the stations that left so long ago that frames for them are no longer forwarded.
     pub fn expire_left(&mut self, now: u32) -> Vec<Station> {
         let mut expired = Vec::new();
         self.left.retain(|station, since| {

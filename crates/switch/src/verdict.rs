@@ -33,10 +33,11 @@ pub enum Decision {
 pub struct Verdict {
     /// Where the frame goes.
     pub decision: Decision,
-    /// The mirrors that get a copy of it besides; `None`: there are none.
+    /// The mirrors that also get a copy; `None`: there are none.
     pub mirrors: Option<Arc<[Target]>>,
-    /// The decision is valid while [`Generations::holds`](crate::Generations::holds) is true. A cache should still ask again
-    /// every
-    /// [`Limits::age`](crate::Limits::age) / 4 or so, because each request keeps an active station from ageing out.
+    /// The decision is valid while [`Generations::holds`](crate::Generations::holds) is true.
+    ///
+    /// A cache should still ask again every [`Limits::age`](crate::Limits::age) / 4 or so, because
+    /// each request keeps an active station from ageing out.
     pub stamp: Stamp,
 }

@@ -1,4 +1,4 @@
-//! VLANs: which network a frame enters, and what its tag must look like where it leaves.
+//! VLANs: the network that a frame enters, and the tag that it must have where it leaves.
 //!
 //! Only 802.1Q tags (TPID 0x8100) count. Any other outer tag, 802.1ad's 0x88a8 included, is
 //! payload.
@@ -56,7 +56,7 @@ pub enum Vlan {
     Trunk(Vec<u16>),
 }
 
-/// The kind of tag that a frame came with, as far as its targets care.
+/// The kind of tag that a frame came with, as far as it matters to its targets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Form {
     /// None, or one that is payload.
@@ -65,14 +65,14 @@ pub(crate) enum Form {
     Priority(u16),
     /// One that names the network.
     Tagged,
-    /// The same, and another tag lies behind it: without the first one the frame would be in
-    /// another network.
+    /// One that names the network, with another tag behind it. Without the first tag, the frame
+    /// would be in another network.
     Nested,
 }
 
 impl Form {
-    /// Whether a frame with so many tags has no other than the one that names its network. Another
-    /// one is payload, and so is what is behind it: that belongs to another network.
+    /// Whether a frame with this number of tags has only the tag that names its network. A further
+    /// tag is payload, and so are the headers behind it, which belong to another network.
     pub(crate) fn is_whole(self, tags: u8) -> bool {
         tags == u8::from(matches!(self, Form::Tagged | Form::Priority(_)))
     }
@@ -97,8 +97,8 @@ impl Vlan {
         }
     }
 
-    /// The network that a frame enters from such a port. `tci` is its outermost tag if that is
-    /// 802.1Q; `nested`: another tag lies behind it.
+    /// The network that a frame enters from such a port. `tci`: the frame's outermost tag, if that
+    /// is 802.1Q; `nested`: another tag lies behind it.
     pub(crate) fn admit(
         &self,
         tci: Option<u16>,

@@ -1,7 +1,7 @@
 //! Unix sockets where guests and front-ends find a port: paths in the file system.
 //!
-//! A listener replaces the socket of a process that is gone, never one that somebody listens on, and
-//! never a file that is no socket. Dropped, it removes its own file only.
+//! A listener replaces the socket of a process that is gone, never one that somebody listens on,
+//! and never a file that is no socket. A dropped listener removes only its own file.
 
 #![forbid(unsafe_code)]
 
@@ -61,7 +61,7 @@ fn os(path: &Path, errno: Errno) -> SocketError {
 /// Connects to the process that listens at `path`.
 ///
 /// # Errors
-/// When there is none, or its queue is full.
+/// When no process listens there, or its queue is full.
 pub fn connect_to(path: &Path, kind: SocketType) -> Result<OwnedFd, SocketError> {
     let socket = open(path, kind)?;
     connect(&socket, &address(path)?).map_err(|e| os(path, e))?;
@@ -79,10 +79,10 @@ pub struct Options {
     pub permissions: Permissions,
 }
 
-/// The users that may connect to a listener: what its file has, from the first moment on.
+/// The users that may connect to a listener. The file has these permissions from the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Permissions {
-    /// Mode; `None`: as the process' mask has it.
+    /// Mode; `None`: as the process' mask allows.
     pub mode: Option<Mode>,
     /// Owner; `None`: this process' user.
     pub owner: Option<u32>,
@@ -90,13 +90,13 @@ pub struct Permissions {
     pub group: Option<u32>,
 }
 
-/// A listening socket. Dropped, it removes its file, unless another file has taken the place.
+/// A listening socket. A dropped listener removes its file, unless another file has replaced it.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
     file: (u64, u64),
-    /// The file belongs to this process, which removes it in the end.
+    /// Whether the file belongs to this process, which then removes it.
     owns_file: bool,
 }
 
@@ -134,18 +134,20 @@ impl Listener {
         Ok(listener)
     }
 
-    /// A socket on which another process listens at `path`, too; `file` is device and number of
-    /// its file. The file remains the other process' until [`own`](Self::own).
+    /// Adopts a socket on which another process also listens at `path`.
+    ///
+    /// `file` is the file's device and inode number. The file belongs to the other process until
+    /// [`own`](Self::own).
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn adopt(socket: OwnedFd, path: &Path, file: (u64, u64)) -> io::Result<Listener> {
-        // Whoever has the socket, too, could have made it block.
+        // The other process shares the socket, and could have made it block.
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Listener { socket, path: path.into(), file, owns_file: false })
     }
 
-    /// From now on, the file is removed with the listener.
+    /// Takes the file over: a dropped listener then removes the file.
     pub fn own(&mut self) {
         self.owns_file = true;
     }
@@ -194,7 +196,7 @@ impl AsFd for Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if self.owns_file && lstat(&self.path).is_ok_and(|stat| identity(&stat) == self.file) {
-            // Nothing is left to be done about a file that cannot be removed.
+            // The error is ignored: a file that cannot be removed stays.
             let _ = unlink(&self.path);
         }
     }
@@ -204,7 +206,8 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// Removes a socket on which no process listens. One of another kind has a listener.
+/// Removes a socket on which no process listens. A socket of another kind counts as one with a
+/// listener.
 fn remove_stale(path: &Path, kind: SocketType) -> Result<(), SocketError> {
     match lstat(path) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Socket => {}

@@ -7,7 +7,7 @@ use ring::{MapError, Violation};
 /// An error between the front-end and the back-end.
 #[derive(Debug, thiserror::Error)]
 pub enum DriverError {
-    /// A message failed; the back-end may have closed the socket, refused, or been mute for ten
+    /// A message failed; the back-end may have closed the socket, refused, or not answered for ten
     /// seconds.
     #[error("{request}: {error}")]
     Message {
@@ -19,7 +19,7 @@ pub enum DriverError {
     /// The socket or an eventfd failed.
     #[error("{0}: {1}")]
     Io(&'static str, #[source] io::Error),
-    /// The guest's memory could not be made.
+    /// The guest's memory could not be created.
     #[error("guest memory: {0}")]
     Memory(#[from] MapError),
     /// The guest's memory is too small for its rings and buffers.
@@ -33,7 +33,7 @@ pub enum DriverError {
     /// A ring that does not fit its layout.
     #[error("ring: {0}")]
     Ring(#[from] Violation),
-    /// The back-end does not offer what the driver cannot do without.
+    /// The back-end does not offer features that the driver requires.
     #[error("the back-end does not offer feature bits {0:#x}")]
     Missing(u64),
     /// More queue pairs than the back-end can serve.

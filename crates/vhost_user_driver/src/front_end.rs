@@ -77,7 +77,7 @@ pub struct FrontEnd {
     features: u64,
     acknowledges: bool,
     protocol: VhostUserProtocolFeatures,
-    /// Rings that are handed over are logged.
+    /// Whether rings are started with logging.
     logs_rings: bool,
 }
 
@@ -85,7 +85,7 @@ impl FrontEnd {
     /// Agrees with the back-end on features and queues, and becomes its owner.
     ///
     /// # Errors
-    /// When it lacks what the driver requires, or does not keep to the protocol.
+    /// When the back-end lacks required features, or breaks the protocol.
     pub fn negotiate(stream: UnixStream, config: &FrontEndConfig) -> Result<Self, DriverError> {
         stream.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(|e| DriverError::Io("socket", e))?;
         let rings = 2 * u64::from(config.queue_pairs);
@@ -137,15 +137,15 @@ impl FrontEnd {
         }
     }
 
-    /// Asks on the bare socket: crate `vhost` would take the answer, queue pairs, for a number of
-    /// rings, and refuse half of them.
+    /// Asks for the number of queue pairs on the bare socket. Crate `vhost` would take the answer
+    /// for a number of rings, and refuse half of them.
     fn queue_pairs_served(&mut self) -> Result<u64, DriverError> {
         const GET_QUEUE_NUM: u32 = 17;
         self.send_raw(GET_QUEUE_NUM, 1, &[], &[])?;
         self.receive_u64("GET_QUEUE_NUM")
     }
 
-    /// The bare socket, for tests that send what no front-end sends.
+    /// The bare socket, for tests that send messages which no front-end sends.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
@@ -181,7 +181,7 @@ impl FrontEnd {
         sent("SET_MEM_TABLE", self.messages.set_mem_table(&guest.table())).map(drop)
     }
 
-    /// Makes queue pair number `pair` with rings of so many descriptors, and starts it.
+    /// Makes queue pair number `pair` with rings of these sizes, and starts it.
     ///
     /// # Errors
     /// As [`Vring::new`] and [`start`](Self::start).
@@ -199,7 +199,7 @@ impl FrontEnd {
         Ok(Driver { tx, rx })
     }
 
-    /// Hands a ring to the back-end, which goes on from `base`, and enables it.
+    /// Hands a ring to the back-end, which continues from `base`, and enables it.
     ///
     /// # Errors
     /// When the back-end refuses it.
@@ -214,7 +214,7 @@ impl FrontEnd {
         self.enable(vring.index(), true)
     }
 
-    /// Tells the back-end where a ring lies, and where it is logged.
+    /// Tells the back-end the addresses of a ring and of its log.
     fn place<R: DriverRing>(&mut self, vring: &Vring<R>) -> Result<(), DriverError> {
         let config = vring.config();
         let place = VringConfigData {
@@ -230,7 +230,7 @@ impl FrontEnd {
         sent("SET_VRING_ADDR", self.messages.set_vring_addr(index, &place))
     }
 
-    /// Has the back-end mark the pages that it writes in `log`, which is read by [`WriteLog::take`].
+    /// Makes the back-end mark the pages that it writes in `log`, which [`WriteLog::take`] reads.
     /// Needs `LOG_SHMFD`.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ impl FrontEnd {
         self.place(&driver.tx)
     }
 
-    /// Has the back-end announce the guest with address `mac`.
+    /// Makes the back-end announce the guest with address `mac`.
     ///
     /// # Errors
     /// When the back-end refuses.
@@ -280,7 +280,7 @@ impl FrontEnd {
         sent("SET_VRING_ENABLE", self.messages.set_vring_enable(usize::from(index), on))
     }
 
-    /// Stops a ring; returns where the back-end got to.
+    /// Stops a ring. Returns the back-end's position.
     ///
     /// # Errors
     /// When the back-end does not answer.
@@ -298,7 +298,7 @@ impl FrontEnd {
         }
     }
 
-    /// Sends any message whatever: header fields, body and file descriptors are as given.
+    /// Sends any message: header fields, body and file descriptors are as given.
     ///
     /// # Errors
     /// When the socket is closed.
@@ -333,7 +333,7 @@ impl FrontEnd {
     /// Receives a reply whose body is one 64-bit number.
     ///
     /// # Errors
-    /// When the back-end closes the socket, is mute, or answers something else.
+    /// When the back-end closes the socket, does not answer, or answers something else.
     pub fn receive_u64(&self, name: &'static str) -> Result<u64, DriverError> {
         let mut bytes = [0; 20];
         (&self.stream).read_exact(&mut bytes).map_err(|e| DriverError::Io(name, e))?;

@@ -8,9 +8,9 @@ use vhost::VhostUserMemoryRegionInfo;
 
 use crate::error::DriverError;
 
-/// Address at which the back-end is told the front-end has the guest's memory. Deliberately neither
-/// the real address nor the guest address: a back-end that confuses its address spaces fails at
-/// once.
+/// The front-end's address of the guest's memory, as given to the back-end. The address is
+/// deliberately neither the real nor the guest address: a back-end that confuses its address spaces
+/// fails at once.
 pub(crate) const USER_BASE: u64 = 0x5000_0000_0000;
 
 /// Bytes of a page.
@@ -80,7 +80,7 @@ impl Guest {
         self.alloc(len, align)
     }
 
-    /// The regions as the back-end is told of them.
+    /// The regions as given to the back-end.
     pub fn table(&self) -> Vec<VhostUserMemoryRegionInfo> {
         let each = self.len / self.regions;
         let region = |i| VhostUserMemoryRegionInfo {

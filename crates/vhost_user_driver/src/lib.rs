@@ -1,14 +1,14 @@
-//! The driver side of vhost-user: what QEMU and the guest in it do together.
+//! The driver side of vhost-user: the part of QEMU together with its guest.
 //!
-//! The load generator and the tests act as guests with it, from the oldest driver to the newest. The
-//! messages are those of the independent crate `vhost`, so that a misreading of the protocol cannot
-//! hide by being made on both sides; the few that `vhost` does not have are written here byte by
-//! byte.
+//! The load generator and the tests act as guests with it, from the oldest driver to the newest.
+//! The messages are those of the independent crate `vhost`, so that a misreading of the protocol
+//! cannot hide by being made on both sides; the few that `vhost` does not have are written here
+//! byte by byte.
 //!
 //! A connected socket becomes a [`FrontEnd`] by [`FrontEnd::negotiate`]; a [`Guest`] is the memory;
 //! [`FrontEnd::share`] sends it to the back-end; [`FrontEnd::driver`] makes and starts one queue
-//! pair. A hostile test uses what lies below: [`Guest::memory`] is all of the guest's memory, rings
-//! included, [`FrontEnd::stream`] the bare socket.
+//! pair. A hostile test uses the lower levels: [`Guest::memory`] is all of the guest's memory,
+//! rings included, [`FrontEnd::stream`] the bare socket.
 //!
 //! The daemon does not link this crate.
 

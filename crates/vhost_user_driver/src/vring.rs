@@ -62,7 +62,7 @@ impl<R: DriverRing> Vring<R> {
         }
     }
 
-    /// Kicks, asked or not.
+    /// Kicks, whether the device asked for it or not.
     pub fn kick(&mut self) {
         self.kicks += 1;
         // An eventfd whose counter is full has a wake-up pending anyway.
@@ -84,7 +84,7 @@ impl<R: DriverRing> Vring<R> {
         &self.kick
     }
 
-    /// Swallows a raised interrupt; true if there was one.
+    /// Consumes a raised interrupt. True: there was one.
     pub fn acknowledge(&self) -> bool {
         self.call.read().is_ok()
     }
@@ -94,7 +94,7 @@ impl<R: DriverRing> Vring<R> {
         self.index
     }
 
-    /// Where it lies.
+    /// The ring's place.
     pub fn config(&self) -> &RingConfig {
         &self.config
     }

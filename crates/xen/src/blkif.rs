@@ -1,9 +1,9 @@
 //! Block devices (xen/include/public/io/blkif.h): what `xen-blkback` does in Linux, in user space
 //! and over any [`hypervisor::Hypervisor`].
 //!
-//! A vbd is a disk of [`storage`]: [`queue`] makes requests of its rings, as requests of
-//! virtio-blk, and carries the data by grant copies. [`request`] reads the slots of rings,
-//! [`layout`] knows where their fields are, and [`vbd`] connects and disconnects.
+//! A vbd is a disk of [`storage`]: [`queue`] turns the requests of its rings into requests of
+//! virtio-blk, and moves the data by grant copies. [`request`] reads the slots of rings, [`layout`]
+//! knows where their fields are, and [`vbd`] connects and disconnects.
 //!
 //! # What a hostile frontend could try
 //!
@@ -12,10 +12,10 @@
 //! - Segments that reach beyond their page, more of them than fit, a list of them that was not
 //!   granted: the request is answered with an error, and counted.
 //! - Revoking grants: data is copied, never mapped, so a copy fails, and with it the request.
-//! - Having more under way than fits: a queue has [`queue::BUFFERS`] bytes, and takes no request
-//!   for which there is no room.
+//! - Having too much data in flight: a queue has [`queue::BUFFERS`] bytes, and takes no request for
+//!   which there is no room.
 //! - Connecting and disconnecting as fast as it can: see [`crate::xenbus`]. The time that requests
-//!   under way take to end is charged, too.
+//!   in flight take to end is also charged.
 
 pub mod blkback;
 pub mod buffers;

@@ -5,7 +5,8 @@
 //! what `xen-netback` does in Linux and, in [`netif::frontend`], what `xen-netfront` does.
 //! [`blkif`] has block devices: what `xen-blkback` does.
 //!
-//! `netif` and `blkif` use `xenbus`, never the reverse, nor each other.
+//! `netif` and `blkif` use `xenbus`, but `xenbus` uses neither of them, and they do not use each
+//! other.
 
 #![forbid(unsafe_code)]
 

@@ -15,13 +15,13 @@
 //!
 //! # What a hostile frontend could try
 //!
-//! - Rewriting its keys as fast as it can: changes that come faster than the thread looks are one
-//!   change, and a look costs one directory.
+//! - Rewriting its keys as fast as it can: changes between two looks of the thread count as one,
+//!   and a look reads one directory.
 //! - Changing the keys of a connection in place: the keys are read once, and another set ends the
 //!   connection.
-//! - Connecting and disconnecting as fast as it can: what that costs the workers is paid from a
-//!   budget of its own ([`network::control_budget`]), and nothing of it is followed while the budget
-//!   is overdrawn.
+//! - Connecting and disconnecting as fast as it can: the cost to the workers is charged to the
+//!   device's own budget ([`network::control_budget`]), and its changes are ignored while the
+//!   budget is overdrawn.
 //! - Breaking the rules and connecting again at once: pauses between connections double, from
 //!   50 ms to 2 s.
 //! - Naming one page for two rings, or one event channel for two uses: refused

@@ -29,23 +29,24 @@ pub struct DiskReport {
     pub connections: u64,
     /// Connections that ended because the front-end or the guest broke the protocol.
     pub violations: u64,
-    /// Messages of front-ends, or changes of a Xen frontend's state, that waited because the disk's
-    /// control budget was used up.
+    /// Messages of front-ends that waited because the disk's control budget was used up. For Xen:
+    /// changes of the frontend's state.
     #[serde(default)]
     pub control_delayed: u64,
-    /// Rings that went on elsewhere than the front-end said, as their in-flight records showed.
+    /// Rings that continued at another position than the front-end's, as their in-flight records
+    /// showed.
     pub recovered_rings: u64,
-    /// Rings that did not show where they stand.
+    /// Rings whose position could not be determined.
     pub unclear_rings: u64,
     /// Length in bytes; null while the image is not open.
     pub bytes: Option<u64>,
     /// Bytes of a block; null while the image is not open.
     pub block_bytes: Option<u32>,
-    /// Bytes of what is best written as a whole; null while the image is not open.
+    /// Bytes of a physical block, the best unit of writes; null while the image is not open.
     pub physical_block_bytes: Option<u32>,
-    /// Nothing may change.
+    /// Whether the guest can only read.
     pub read_only: bool,
-    /// The host's page cache is passed by; null while the image is not open.
+    /// Whether the host's page cache is bypassed; null while the image is not open.
     pub direct: Option<bool>,
     /// Writes are stable only after a flush; null while the image is not open.
     pub write_cache: Option<bool>,
@@ -55,10 +56,10 @@ pub struct DiskReport {
     pub features: Vec<String>,
     /// Queues that the disk offers.
     pub queues_offered: u16,
-    /// How much of the peer's memory was allocated by this process, at most; null while the disk is
+    /// An upper bound of the peer's memory that this process has allocated; null while the disk is
     /// not in service.
     pub memory: Option<MemoryReport>,
-    /// What the disk may do, with the bursts that hold where none are set.
+    /// The limits of the disk, with the default bursts where none are set.
     pub limits: DiskLimitsReport,
     /// Latency of requests by type: from the pass that fetched a request to the pass that completed
     /// it. Empty while the disk is not in service.
@@ -164,7 +165,7 @@ counts! {
 }
 
 impl DiskCounts {
-    /// Requests that failed for whatever reason.
+    /// Requests that failed for any reason.
     pub fn failed(&self) -> u64 {
         self.errors.values().sum()
     }

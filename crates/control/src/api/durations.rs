@@ -1,20 +1,22 @@
-//! Durations by their length.
+//! Histograms of durations.
 
 use runtime::histogram::{BOUNDS, Histogram};
 use serde::{Deserialize, Serialize};
 
-/// Durations by their length: class `i` of `counts` has those of at most `2^i` us that are longer
-/// than the bound of the class before, and the last class has the longer ones.
+/// A histogram of durations.
+///
+/// Class `i` of `counts` has the durations of at most `2^i` us that exceed the bound of the class
+/// before. The last class has all longer ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Durations {
-    /// Number of durations in each class; empty: there are none of this kind.
+    /// Number of durations in each class; empty: there are no durations of this kind.
     pub counts: Vec<u64>,
-    /// Nanoseconds in all.
+    /// Sum of all durations, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Durations {
-    /// Adds those of a histogram.
+    /// Adds the durations of a histogram.
     pub fn add(&mut self, histogram: &Histogram) {
         self.counts.resize(BOUNDS + 1, 0);
         let counts = histogram.counts();

@@ -24,14 +24,14 @@ pub struct DirectionReport {
     pub burst_frames: Option<u64>,
 }
 
-/// A budget, and who shares it.
+/// A budget, and the ports that share it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct BudgetReport {
     /// The name.
     pub name: String,
     /// Limits of the budget's ports together.
     pub limits: LimitsReport,
-    /// The ports of the configuration that share it, each with the ports that it stands for, and
-    /// vifs that name it.
+    /// The ports that share the budget: ports of the configuration, each with the ports that it
+    /// stands for, and vifs that name the budget.
     pub ports: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Overlays: virtual networks, and the tunnels that they go through.
+//! Overlays: virtual networks, and the tunnels that carry them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::port::PortState;
 /// An overlay, its state and its counters.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct OverlayReport {
-    /// The name. A port of the same name is where all that comes from other hosts is counted.
+    /// The name. The port of the same name counts all traffic from other hosts.
     pub name: String,
     /// The networks.
     pub networks: Vec<OverlayNetwork>,
@@ -17,7 +17,7 @@ pub struct OverlayReport {
     pub local: String,
     /// The UDP port of all VTEPs.
     pub port: u16,
-    /// What says which hosts and stations there are: `static` or `evpn`.
+    /// The source of hosts and stations: `static` or `evpn`.
     pub control: String,
     /// Whether the hosts of stations are learned from their frames.
     pub learning: bool,
@@ -34,18 +34,18 @@ pub struct OverlayReport {
     /// IP addresses of stations of this host that are announced.
     #[serde(default)]
     pub announced: usize,
-    /// IP addresses that stations of this host were heard to have.
+    /// IP addresses that were learned from frames of stations of this host.
     #[serde(default)]
     pub learned: usize,
     /// The other hosts in each network.
     pub peers: Vec<OverlayPeer>,
-    /// Datagrams that came: those that became frames, and those that were refused.
+    /// Received datagrams: those that became frames, and those that were refused.
     pub datagrams_received: u64,
-    /// System calls that brought some.
+    /// System calls that returned received datagrams.
     pub receive_calls: u64,
-    /// Datagrams that the kernel took.
+    /// Datagrams that the kernel accepted for sending.
     pub datagrams_sent: u64,
-    /// System calls for that.
+    /// System calls that sent datagrams.
     pub send_calls: u64,
     /// Datagrams that were lost, by reason. Frames that were dropped are counted at ports.
     pub drops: BTreeMap<String, u64>,
@@ -56,7 +56,7 @@ pub struct OverlayReport {
 pub struct OverlayNetwork {
     /// The VXLAN network identifier.
     pub vni: u32,
-    /// The VLAN that it is here; null: the untagged network.
+    /// The VLAN of the network on this host; null: the untagged network.
     pub vlan: Option<u16>,
 }
 

@@ -16,7 +16,7 @@ pub enum PortState {
     /// Waiting for a front-end to connect.
     #[default]
     Listening,
-    /// Trying to connect to a front-end.
+    /// Attempting to connect to a front-end.
     Connecting,
     /// A peer is there.
     Connected,
@@ -65,16 +65,16 @@ pub struct PortReport {
     pub connections: u64,
     /// Connections that were ended because the peer broke the protocol.
     pub violations: u64,
-    /// Messages of a front-end, or changes of a frontend's state, that waited because the port had
-    /// used up what they may cost the workers.
+    /// Messages of a front-end that waited because the port's control budget was used up. For Xen:
+    /// changes of a frontend's state.
     #[serde(default)]
     pub control_delayed: u64,
-    /// Rings of a vhost-user port that went on where they stood, although the front-end named
-    /// another position: a daemon before this one was killed.
+    /// Rings of a vhost-user port that continued at their own position, although the front-end
+    /// named another one. The cause is an earlier daemon that was killed.
     #[serde(default)]
     pub recovered_rings: u64,
-    /// Rings of a vhost-user port that did not show where they stand, although the front-end may
-    /// not know either.
+    /// Rings of a vhost-user port whose position could not be determined, and may be unknown to the
+    /// front-end as well.
     #[serde(default)]
     pub unclear_rings: u64,
     /// The part of the peer's memory that this process has allocated, of a vhost-user port.
@@ -84,7 +84,7 @@ pub struct PortReport {
     pub vlan: Option<u16>,
     /// VLANs of a tagged port.
     pub trunk: Vec<u16>,
-    /// The only source address that is let in.
+    /// The only source address that the port accepts.
     pub mac: Option<String>,
     /// Longest IP packet in bytes.
     pub mtu: Option<u16>,
@@ -103,7 +103,7 @@ pub struct PortReport {
     /// The security groups whose rules allow its connections; empty: it may have any.
     #[serde(default)]
     pub security_groups: Vec<String>,
-    /// Connections that its filter knows; null: it has no filter.
+    /// Connections that the port's filter tracks; null: the port has no filter.
     #[serde(default)]
     pub tracked_connections: Option<u64>,
     /// The port that gets copies of its frames.
@@ -111,8 +111,8 @@ pub struct PortReport {
     pub mirror: Option<String>,
     /// The peer's pages that stay mapped, if any may.
     pub cache: Option<CacheReport>,
-    /// The device whose receive queues guests can have; of a guest that asked for one, the queue
-    /// that it has, or why it has none.
+    /// The device whose receive queues guests can have. For a guest that asked for a queue: its
+    /// queue, or why it has none.
     pub device_queue: Option<String>,
     /// The features that were negotiated with the peer, by name.
     pub features: Vec<String>,
@@ -121,7 +121,7 @@ pub struct PortReport {
     /// A guest's use of the store of its hypervisor, if it is embedded here.
     #[serde(default)]
     pub store: Option<StoreReport>,
-    /// Queue pairs that the port has at most.
+    /// Most queue pairs of the port.
     pub queue_pairs: u16,
     /// Sum over all queues.
     pub total: Counts,
@@ -143,27 +143,27 @@ impl PortReport {
 /// the daemon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct MemoryReport {
-    /// Bytes in this session, at most.
+    /// Bytes in this session: an upper bound.
     pub allocated_bytes: u64,
-    /// Bytes that may be.
+    /// Bytes that may be allocated.
     pub limit_bytes: u64,
 }
 
-/// A guest's pages that stay mapped, since it connected.
+/// The cache of a guest's mapped pages, since the guest connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CacheReport {
     /// Pages that are mapped now.
     pub pages: u64,
     /// Pages that may be mapped.
     pub limit: u64,
-    /// Copied pages that were among them.
+    /// Copied pages that were mapped already.
     pub hits: u64,
-    /// Copied pages that were not.
+    /// Copied pages that were not mapped.
     pub misses: u64,
 }
 
-/// The copies that a guest's hypervisor has made for it. The CPU time is the guest's, and no
-/// worker's.
+/// The copies that a guest's hypervisor has made for it. The CPU time is charged to the guest, and
+/// not to a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct GuestCopies {
     /// Calls of the hypervisor.
@@ -196,7 +196,7 @@ pub struct QueueReport {
     pub index: u16,
     /// The worker that serves it; null if the peer has disabled it.
     pub worker: Option<usize>,
-    /// A device fills its Rx ring. Such a queue is no pair, and does not count as one.
+    /// Whether a device fills its Rx ring. Such a queue is no pair, and does not count as one.
     pub device: bool,
     /// Its counters.
     #[serde(flatten)]
@@ -258,8 +258,8 @@ counts! {
     blocked,
     /// Nanoseconds for which senders waited for room.
     waited_ns,
-    /// Times that frames waited in the guest's ring because its port, or the budget of it, had used
-    /// up its rate.
+    /// Times that frames waited in the guest's ring because the rate of its port, or of the port's
+    /// budget, was used up.
     tx_limited,
     /// Page faults in the guest's memory, counted while a worker has many.
     page_faults,
@@ -270,15 +270,15 @@ counts! {
     slow_interrupts,
     /// Requests of the guest for IP addresses of guests on other hosts that were answered here.
     answered_requests,
-    /// Times that an IP address which the guest says it has was not learned: there were too many,
-    /// or the configuration gives the address to another port.
+    /// Times that an IP address which the guest says it has was not learned, because there were too
+    /// many or the configuration gives the address to another port.
     refused_addresses,
     /// Wake-ups by the guest.
     kicks,
 }
 
 impl Counts {
-    /// Frames that were dropped for whatever reason.
+    /// Frames that were dropped for any reason.
     pub fn dropped(&self) -> u64 {
         self.drops.values().sum()
     }

@@ -1,4 +1,4 @@
-//! Where time went while it was profiled.
+//! Profiles of time.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use xen::netif::guest_times::GuestTimes;
 
 use crate::kind::Kind;
 
-/// Where time went, while it was counted.
+/// The use of time while profiling was on.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Profile {
     /// The time of the reply, in nanoseconds since the daemon started. In the difference of two
@@ -19,7 +19,7 @@ pub struct Profile {
     pub ports: Vec<PortProfile>,
 }
 
-/// Where a worker's time went.
+/// The use of a worker's time.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct WorkerProfile {
     /// The worker's number.
@@ -28,7 +28,7 @@ pub struct WorkerProfile {
     pub steps_ns: BTreeMap<String, u64>,
 }
 
-/// Where the time went that the frames took which a port received.
+/// The time that was spent on the frames that a port received.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PortProfile {
     /// The port's name.
@@ -49,8 +49,8 @@ pub struct PortProfile {
     pub guest: Option<GuestTimes>,
 }
 
-/// Flows of TCP and UDP that a queue carried since profiling began: 64 are told apart in each
-/// direction, and no more.
+/// Flows of TCP and UDP that a queue carried since profiling began. At most 64 are distinguished in
+/// each direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct QueueFlows {
     /// Flows that the guest received.

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct ReloadReport {
     /// Whether the changes were made; false of a dry run.
     pub applied: bool,
-    /// The changes: budgets, then groups, ports, overlays, disks. Empty: what runs is what the
-    /// file says.
+    /// The changes: budgets, then groups, ports, overlays, disks. Empty: the daemon matches the
+    /// file.
     pub changes: Vec<ReloadChange>,
 }
 
@@ -36,7 +36,7 @@ pub enum ReloadAction {
     Add,
     /// The object changes in service.
     Set,
-    /// The object is removed and added anew, so that its sessions end.
+    /// The object is removed and added again, so that its sessions end.
     Replace,
     /// The object is removed.
     Remove,

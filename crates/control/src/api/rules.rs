@@ -11,7 +11,7 @@ pub struct RuleReport {
     pub rule: String,
 }
 
-/// The first packet of a connection, of which a client asks whether it passes.
+/// A query about the first packet of a connection: whether it passes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketQuery {
@@ -19,9 +19,9 @@ pub struct PacketQuery {
     pub direction: String,
     /// `tcp`, `udp`, `sctp`, `icmp`, or a number.
     pub protocol: String,
-    /// The address it comes from, with a port where the protocol has ports: `192.0.2.1:4000`.
+    /// The source address, with a port if the protocol has ports: `192.0.2.1:4000`.
     pub source: String,
-    /// Likewise, where it goes.
+    /// The destination address, in the same form.
     pub destination: String,
 }
 

@@ -35,7 +35,7 @@ pub struct WorkerReport {
     /// Lengths of those passes.
     #[serde(default)]
     pub busy: Durations,
-    /// Percent of the last half second that those took, where loads are balanced.
+    /// Percent of the last half second that busy passes took, if loads are balanced.
     pub load: Option<u8>,
     /// Times that flows of a receiver were moved to another of its queues, to spread them better.
     pub rebalanced: u64,
@@ -43,7 +43,7 @@ pub struct WorkerReport {
     pub polling: Option<PollingReport>,
 }
 
-/// How a worker waits for frames, and the figures that it decides by.
+/// How a worker waits for frames, and the figures of its decision.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PollingReport {
     /// The policy in force: that of the port with the least tolerance for latency among those that
@@ -57,12 +57,12 @@ pub struct PollingReport {
     pub window_ns: Option<u64>,
     /// Length of a nap at present; zero: the worker spins instead.
     pub nap_ns: u64,
-    /// The 50th, 90th and 99th percentile of the recent gaps, to a factor of two; null: longer than
-    /// the longest gap that is told apart.
+    /// The 50th, 90th and 99th percentile of the recent gaps, with a resolution of a factor of two;
+    /// null: longer than the longest class of gaps.
     pub gaps_ns: [Option<u64>; 3],
     /// CPU time of a sleep that a signal ends.
     pub sleep_cost_ns: u64,
-    /// From that signal until the worker runs.
+    /// Time from that signal until the worker runs.
     pub wake_latency_ns: u64,
     /// CPU time of a sleep that a timer ends.
     pub nap_cost_ns: u64,

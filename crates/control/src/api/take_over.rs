@@ -1,8 +1,8 @@
-//! What a running daemon serves, as it tells a process that wants to take over.
+//! The list of what a running daemon serves, for a process that takes over.
 
 use serde::{Deserialize, Serialize};
 
-/// What a running daemon serves.
+/// The list of what a running daemon serves.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// The format of the state that will come.

@@ -25,21 +25,21 @@ use crate::kind::Kind;
 use crate::uplink::Device;
 use crate::vif::Vif;
 
-/// The host that guests of a port find.
+/// The environment of the guests of a port.
 pub(super) struct Guests<'a> {
     /// Where they connect.
     pub socket: &'a Path,
-    /// The inner design of their hypervisor, and what it does beyond Xen's protocol.
+    /// The inner design of their hypervisor, and its extensions of Xen's protocol.
     pub design: (Design, Extensions),
     /// A device whose receive queues they can have.
     pub device: Option<&'a str>,
-    /// Whether each is locked to its address.
+    /// Whether each guest is locked to its address.
     pub lock_mac: bool,
 }
 
 /// A port in service.
 struct GuestsPort {
-    /// Dropped first: then no guest connects any more.
+    /// The server is dropped first, so that no guest connects any more.
     server: Server,
     service: Service,
 }
@@ -83,7 +83,7 @@ impl Backend for GuestsPort {
     fn vifs(&self, name: &str) -> Vec<Vif> {
         let guests = self.server.guest_processes();
         let vif = |status: VifStatus| {
-            // A guest that has just gone has a number only.
+            // A guest that has just left has only a number.
             let guest = guests.get(&status.id.domain);
             let own = guest.map_or_else(|| status.id.to_string(), |guest| guest.name.clone());
             let peer = guest.map(|guest| guest.process);
@@ -109,13 +109,13 @@ impl Backend for GuestsPort {
 
     fn end(self: Box<Self>, _: &Fabric) -> Vec<Arc<QueueCounters>> {
         let GuestsPort { server, service } = *self;
-        // Guests go first, so that none comes to a port that is being removed.
+        // The server ends first, so that no guest connects to a port that is being removed.
         drop(server);
         service.end()
     }
 }
 
-/// The keys of the store that an embedded guest's vif is served by, as a toolstack would write them.
+/// The store's keys for an embedded guest's vif, as a toolstack would write them.
 fn guest_keys(spec: &PortSpec, extensions: Extensions, lock_mac: bool) -> Vec<(String, String)> {
     let mut keys = vec![("script".to_owned(), SCRIPT.to_owned())];
     keys.extend(lock_mac.then(|| ("ringmain/lock-mac".to_owned(), "1".to_owned())));

@@ -114,7 +114,7 @@ impl Backend for TapPort {
     }
 
     fn hand_over(&self) -> Option<&dyn HandOver> {
-        // A device that is gone has nothing that can be handed over.
+        // A port whose device is gone cannot be handed over.
         self.failure().is_none().then_some(self)
     }
 
@@ -125,7 +125,7 @@ impl Backend for TapPort {
     fn condition(&self) -> Condition {
         match self.failure() {
             Some(reason) => Condition::new(PortState::Stopped, Some(reason)),
-            // An interface that cannot be asked has moved to another namespace.
+            // An interface whose state cannot be read has moved to another namespace.
             None if self.tap.is_up().unwrap_or(true) => Condition::new(PortState::Connected, None),
             None => {
                 let device = &self.device;

@@ -1,4 +1,4 @@
-//! Ports of kind `vhost-user`: a guest each.
+//! Ports of kind `vhost-user`: each is one guest.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Rates and bursts as people write them: `100Mbit`, `50k` frames, `64KiB`. What could mean two
-//! things, such as `100M` for a rate of bits, is refused with what to write instead.
+//! Rates and bursts as people write them: `100Mbit`, `50k` frames, `64KiB`. An ambiguous amount,
+//! such as `100M` for a rate of bits, is refused with a hint.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ pub struct Frames(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct BurstBytes(pub u64);
 
-/// A unit, and what it stands for.
+/// A unit, and its factor.
 pub(super) type Unit = (&'static str, u64);
 
 /// The units of bit rates, the largest last.
@@ -47,12 +47,12 @@ impl Frames {
 }
 
 impl BurstBytes {
-    /// From the longest frame without jumbo frames on: a shorter burst would be exceeded by each
-    /// frame.
+    /// The allowed bursts. The least is the longest frame without jumbo frames, because frames
+    /// would exceed a shorter burst.
     const RANGE: RangeInclusive<u64> = 1514..=1 << 30;
 }
 
-/// A number and what stands behind it. `None`: it does not begin with a number.
+/// A number and the text behind it. `None`: the text does not begin with a number.
 fn split(text: &str) -> Option<(&str, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -62,7 +62,7 @@ fn split(text: &str) -> Option<(&str, &str)> {
     is_one.then_some((number, unit.trim_start_matches(' ')))
 }
 
-/// So many times `unit`. `None`: it is no whole number, or too large.
+/// `number` times `unit`. `None`: the product is no whole number, or too large.
 pub(super) fn scaled(number: &str, unit: u64) -> Option<u64> {
     let (whole, part) = number.split_once('.').unwrap_or((number, ""));
     let part = part.trim_end_matches('0');
@@ -71,8 +71,8 @@ pub(super) fn scaled(number: &str, unit: u64) -> Option<u64> {
     (product % scale == 0).then(|| u64::try_from(product / scale).ok())?
 }
 
-/// Reads a number with one of these units. A unit that is none of them is given to `other`, which
-/// says what is wrong.
+/// Reads a number with one of these units. Another unit is given to `other`, which describes the
+/// problem.
 pub(super) fn read(
     text: &str,
     units: &[&[Unit]],
@@ -90,7 +90,7 @@ pub(super) fn read(
     value.ok_or_else(|| format!("{VALUE} is out of range; give {right}"))
 }
 
-/// The number in the largest unit that leaves at most three digits behind the point.
+/// The number in the largest unit that leaves at most three decimals.
 pub(super) fn write(f: &mut fmt::Formatter<'_>, value: u64, units: &[Unit]) -> fmt::Result {
     let fits =
         |(_, factor): &&Unit| value >= *factor && value.is_multiple_of((factor / 1000).max(1));
@@ -114,7 +114,7 @@ impl FromText for BitRate {
     }
 }
 
-/// The problem with a rate whose unit is none, and the text to write instead.
+/// The problem with a rate whose unit is unknown, and the text to write instead.
 fn not_a_bit_rate(number: &str, unit: &str) -> Option<String> {
     if unit.is_empty() {
         let (bits, megabits) = (format!("{number}bit"), format!("{number}Mbit"));
@@ -185,7 +185,7 @@ impl FromText for BurstBytes {
     }
 }
 
-/// The problem with a number of bytes whose unit is none, and the text to write instead.
+/// The problem with a number of bytes whose unit is unknown, and the text to write instead.
 fn not_bytes(number: &str, unit: &str) -> Option<String> {
     if unit.is_empty() {
         return Some(format!("{VALUE} has no unit; write {:?}", format!("{number}B")));
@@ -305,7 +305,7 @@ mod tests {
             bytes in BurstBytes::RANGE,
             zeros in 0u32..9,
         ) {
-            // Round numbers, too.
+            // Round numbers are also tested.
             let ten = 10u64.pow(zeros);
             let round = |value: u64, least: u64| (value / ten * ten).max(least);
             for bits in [bits, round(bits, 1000)] {

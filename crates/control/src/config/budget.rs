@@ -23,10 +23,10 @@ pub struct BudgetSpec {
 
 impl BudgetSpec {
     /// Reads the object of a `budget.add` request: the keys and values of a `[[budget]]` table, in
-    /// snake case. `there` are the names of other budgets.
+    /// snake case. `there` has the names of the other budgets.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the request.
     pub fn from_request(
         object: &Map<String, Json>,
         there: &[String],
@@ -37,7 +37,8 @@ impl BudgetSpec {
         problems.finish(budget)
     }
 
-    /// The keys that `other` has with another value, or only one of both has, in snake case.
+    /// The keys that differ from `other`, in snake case: those with another value, and those that
+    /// only one of both has.
     pub fn changed_keys(&self, other: &BudgetSpec) -> Vec<String> {
         let shown = |limits: &RateLimits| -> Map<String, Json> {
             let keys = budget_keys().into_iter();

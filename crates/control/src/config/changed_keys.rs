@@ -1,8 +1,8 @@
-//! How two descriptions differ.
+//! The differences of two descriptions.
 
 use serde_json::{Map, Value as Json};
 
-/// The keys whose values differ, or that one object alone has.
+/// The keys whose values differ, or that only one object has.
 pub(super) fn changed_keys(one: &Map<String, Json>, other: &Map<String, Json>) -> Vec<String> {
     let mut keys: Vec<&String> = one.keys().chain(other.keys()).collect();
     keys.sort_unstable();

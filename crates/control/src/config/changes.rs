@@ -1,5 +1,5 @@
-//! Changes of ports, budgets and disks in service: as words of a command, and as requests on the control
-//! socket.
+//! Changes of ports, budgets and disks in service: as words of a command, and as requests on the
+//! control socket.
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value as Json};
@@ -25,7 +25,7 @@ const NONE: &str = "none";
 /// of a `port.set` request.
 ///
 /// # Errors
-/// All that is wrong with them.
+/// All problems of the words.
 pub fn port_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors> {
     read_words(&port_keys(), words)
 }
@@ -33,7 +33,7 @@ pub fn port_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors>
 /// Reads the words of `ringmain budget set`. Returns the object of a `budget.set` request.
 ///
 /// # Errors
-/// All that is wrong with them.
+/// All problems of the words.
 pub fn budget_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors> {
     read_words(&budget_keys(), words)
 }
@@ -41,18 +41,19 @@ pub fn budget_changes(words: &[String]) -> Result<Map<String, Json>, ConfigError
 /// Reads the words of `ringmain disk set`. Returns the object of a `disk.set` request.
 ///
 /// # Errors
-/// All that is wrong with them.
+/// All problems of the words.
 pub fn disk_changes(words: &[String]) -> Result<Map<String, Json>, ConfigErrors> {
     read_words(&disk_keys(), words)
 }
 
 impl PortSettings {
-    /// These settings with the changes of a `port.set` request: the keys and values of a `[[port]]`
-    /// table, in snake case; null: no longer set. `kind` is the port's, and `known` are the
-    /// names of what there is.
+    /// These settings with the changes of a `port.set` request.
+    ///
+    /// The request has the keys and values of a `[[port]]` table, in snake case; null removes a
+    /// setting. `kind` is the port's kind, and `known` has the names of existing objects.
     ///
     /// # Errors
-    /// All that is wrong with it. Then nothing is to be changed.
+    /// All problems of the request. Nothing may be changed then.
     pub fn changed(
         &self,
         kind: Kind,
@@ -68,7 +69,7 @@ impl RateLimits {
     /// These limits with the changes of a `budget.set` request.
     ///
     /// # Errors
-    /// All that is wrong with it. Then nothing is to be changed.
+    /// All problems of the request. Nothing may be changed then.
     pub fn changed(&self, object: &Map<String, Json>) -> Result<RateLimits, ConfigErrors> {
         changed(&budget_keys(), self, object, Known::default())
     }
@@ -78,7 +79,7 @@ impl DiskSettings {
     /// These settings, of a disk of this kind, with the changes of a `disk.set` request.
     ///
     /// # Errors
-    /// All that is wrong with it. Then nothing is to be changed.
+    /// All problems of the request. Nothing may be changed then.
     pub fn changed(
         &self,
         kind: DiskKind,
@@ -125,12 +126,12 @@ where
     problems.finish(Some(settings))
 }
 
-/// Why a key cannot be changed.
+/// The error for a key that cannot be changed.
 fn fixed_problem(noun: &str) -> String {
     format!("this cannot change in service; remove the {noun}, and add it anew")
 }
 
-/// Takes out keys that are known but cannot change.
+/// Takes known keys that cannot change out of the object.
 fn take_fixed<T: KeyTable, S>(keys: &[Key<T, S>], object: &mut Map<String, Json>) -> Vec<String> {
     let can_change = |name: &str| keys.iter().any(|key| key.name == name);
     let fixed = T::KEYS.iter().filter(|key| !can_change(key));
@@ -163,7 +164,7 @@ where
     }
     let mut given = object.clone();
     let (fixed, _) = (take_fixed(keys, &mut given), take_cleared(keys, &mut given));
-    // What is unknown is not to be overlooked because it is null.
+    // A null must not hide an unknown key.
     given.values_mut().filter(|value| value.is_null()).for_each(|value| *value = NONE.into());
     let source = Source::words(&given);
     let (_, mut problems) = source.read::<Table<T>>();

@@ -1,5 +1,5 @@
-//! The numbers of workers and queues where the configuration gives none. A test compares the rule
-//! with the table in docs/configuration.md.
+//! The default numbers of workers and queues. A test compares the rule with the table in
+//! docs/configuration.md.
 
 /// Most queue pairs that a port may have.
 pub const MAX_QUEUES: u16 = 16;

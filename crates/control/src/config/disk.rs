@@ -8,8 +8,8 @@ use unix_socket::Permissions;
 
 use super::disk_settings::DiskSettings;
 
-/// Queues that a disk offers unless the configuration says otherwise: QEMU has as many as the guest
-/// has vCPUs, and refuses a disk with fewer.
+/// Queues that a disk offers by default. QEMU uses one for each vCPU of the guest, and refuses a
+/// disk with fewer.
 pub const DISK_QUEUES: u16 = 16;
 
 /// The interface that guests attach to.
@@ -32,10 +32,9 @@ impl DiskKind {
         }
     }
 
-    /// Why disks of this kind do not have this key of those that can change in service, if they do
-    /// not.
+    /// Why disks of this kind do not have a key that can change in service. `None`: they have it.
     pub(super) fn misplaced(self, key: &str) -> Option<&'static str> {
-        // Data is copied through buffers of the daemon: nothing of the guest's is allocated.
+        // Data is copied through buffers of the daemon, so no memory of the guest is allocated.
         (self == DiskKind::Xen && key == "memory")
             .then_some("only a disk of kind \"vhost-user\" has one")
     }
@@ -52,21 +51,21 @@ pub struct DiskSpec {
     pub permissions: Permissions,
     /// The image: a file or a block device.
     pub image: PathBuf,
-    /// What is in the file.
+    /// The format of the file.
     pub format: Format,
     /// Queues that are offered.
     pub queues: u16,
-    /// Nothing may change.
+    /// Whether the guest can only read.
     pub read_only: bool,
-    /// Whether the host's page cache is passed by.
+    /// Whether the host's page cache is bypassed.
     pub direct: Direct,
-    /// Bytes of a block; `None`: as the device has it, and 512 of a file.
+    /// Bytes of a block; `None`: the device's, or 512 for a file.
     pub sector_size: Option<u16>,
-    /// The serial number; the name unless it is given.
+    /// The serial number; by default, the name.
     pub serial: String,
-    /// How workers wait for requests; `None`: as for others.
+    /// How workers wait for requests; `None`: as for other disks.
     pub policy: Option<PollingPolicy>,
-    /// What can change in service.
+    /// Settings that can change in service.
     pub settings: DiskSettings,
 }
 

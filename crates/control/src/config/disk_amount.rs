@@ -1,4 +1,4 @@
-//! Rates of disks as people write them: `20k` requests, `200MB` per second.
+//! Rates of disks in text form: `20k` requests, `200MB` per second.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -59,7 +59,7 @@ impl FromText for ByteRate {
     }
 }
 
-/// What is wrong with a rate whose unit is none, and what to write instead.
+/// The problem with a rate whose unit is unknown, and the text to write instead.
 fn not_bytes(number: &str, unit: &str) -> Option<String> {
     if unit.is_empty() {
         let [bytes, megabytes] = ["B", "MB"].map(|unit| format!("{number}{unit}"));
@@ -143,7 +143,7 @@ mod tests {
             bytes in ByteRate::RANGE,
             zeros in 0u32..9,
         ) {
-            // Round numbers, too.
+            // Round numbers are also tested.
             let ten = 10u64.pow(zeros);
             for requests in [requests, (requests / ten * ten).max(1)] {
                 let text = Requests(requests).to_string();

@@ -1,4 +1,4 @@
-//! The description that a `[[disk]]` table makes.
+//! The description in a `[[disk]]` table.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -24,11 +24,11 @@ pub(super) struct Taken<'a> {
     pub names: Vec<&'a str>,
     /// Sockets, each with what errors call its owner.
     pub sockets: Vec<(&'a Path, String)>,
-    /// The disks of Xen guests are described already.
+    /// Whether the disks of Xen guests are described already.
     pub xen: bool,
 }
 
-/// What a table describes.
+/// The object that a table describes.
 pub(super) enum Described {
     /// One disk.
     Disk(DiskSpec),
@@ -36,7 +36,7 @@ pub(super) enum Described {
     Xen(XenDisksSpec),
 }
 
-/// Makes a description of `table`. All that is wrong with it is added to the problems.
+/// Makes a description of `table`. All mistakes are added to the problems.
 pub(super) fn read(
     mut table: DiskTable,
     place: &Place<'_>,
@@ -60,7 +60,7 @@ pub(super) fn read(
             reader.xen(name, table).map(Described::Xen)
         }
         Some((DiskKind::VhostUser, _)) => reader.disk(name, table, taken).map(Described::Disk),
-        // What else is missing depends on the kind; most are of this one.
+        // The other required keys depend on the kind, and most disks are of this one.
         None => reader.disk(name, table, taken).and(None),
     }
 }
@@ -127,7 +127,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// The disks of Xen guests, for which the toolstack says the rest.
+    /// The disks of Xen guests, for which the toolstack gives the rest.
     fn xen(
         &mut self,
         name: Option<(Name, Range<usize>)>,
@@ -186,7 +186,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// A value that must be there, and where it stands.
+    /// A required value, and its place.
     fn required<T: FromText>(
         &mut self,
         key: &str,
@@ -201,7 +201,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// What was given, without its place.
+/// The given value, without its place.
 fn inner<T>(given: Option<Spanned<Text<T>>>) -> Option<T> {
     given.map(|given| given.into_inner().0)
 }
@@ -210,18 +210,18 @@ impl DiskSpec {
     /// Reads the flags of `ringmain disk add`, by long names without dashes.
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// All problems of the flags.
     pub fn from_flags(flags: &Map<String, Json>) -> Result<DiskSpec, ConfigErrors> {
         let nothing = Taken { names: Vec::new(), sockets: Vec::new(), xen: false };
         read_source(&Source::flags(flags), &nothing)
     }
 
     /// Reads the object of a `disk.add` request: the keys and values of a `[[disk]]` table, in
-    /// snake case. The disk must get along with those that are `there`, and with the `sockets` of
-    /// others, each with what errors call its owner.
+    /// snake case. The disk must not conflict with the disks in `there`, nor with the `sockets` of
+    /// others, each with its owner's name in errors.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the request.
     pub fn from_request<'a>(
         object: &Map<String, Json>,
         there: &[&'a DiskSpec],

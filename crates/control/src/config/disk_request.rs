@@ -16,7 +16,7 @@ impl DiskSpec {
             "name": self.name,
             "kind": "vhost-user",
             "socket": self.socket,
-            // Numbers, not names: the daemon may see no list of users.
+            // Numbers are sent instead of names, because the daemon may see no list of users.
             "socket_mode": permissions.mode.map(|mode| format!("{:03o}", mode.bits())),
             "socket_owner": permissions.owner.map(|owner| owner.to_string()),
             "socket_group": permissions.group.map(|group| group.to_string()),
@@ -34,7 +34,8 @@ impl DiskSpec {
         all.chain(self.settings.to_request()).collect()
     }
 
-    /// The keys that `other` has with another value, or only one of both has, in snake case.
+    /// The keys that differ from `other`, in snake case: those with another value, and those that
+    /// only one of both has.
     pub fn changed_keys(&self, other: &DiskSpec) -> Vec<String> {
         changed_keys(&self.to_request(), &other.to_request())
     }
@@ -47,7 +48,8 @@ impl DiskSettings {
         set.map(|(key, value)| (key.replace('-', "_"), value)).collect()
     }
 
-    /// The keys that `other` has with another value, or only one of both has, in snake case.
+    /// The keys that differ from `other`, in snake case: those with another value, and those that
+    /// only one of both has.
     pub fn changed_keys(&self, other: &DiskSettings) -> Vec<String> {
         changed_keys(&self.to_request(), &other.to_request())
     }

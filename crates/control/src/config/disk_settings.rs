@@ -1,4 +1,4 @@
-//! What of a disk can change while it is in service.
+//! Settings of a disk that can change while it is in service.
 
 use network::token_bucket::Rate;
 use storage::limits::DiskRates;
@@ -8,24 +8,24 @@ use super::disk_amount::{ByteRate, Requests};
 use super::memory_size::MemorySize;
 use super::rates::Conflict;
 
-/// A burst that nobody set is what the rate allows in so many milliseconds.
+/// The time, in milliseconds, whose amount at the rate is the default burst.
 const BURST_MS: u64 = 10;
-/// Such a burst has so many bytes at least: the longest request of most guests.
+/// Least bytes of such a burst: the longest request of most guests.
 const LEAST_BYTES: u64 = 1 << 20;
-/// Such a burst has so many requests at least: as many as a queue has under way.
+/// Least requests of such a burst: as many as a queue has under way.
 const LEAST_REQUESTS: u64 = 128;
 
-/// What of a disk can change while it is in service.
+/// Settings of a disk that can change while it is in service.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DiskSettings {
-    /// What it may do.
+    /// The limits of the disk.
     pub limits: DiskLimits,
-    /// How much of its peer's memory may be allocated here; `None`: the default.
+    /// The limit of its peer's memory that may be allocated here; `None`: the default.
     pub memory: Option<MemorySize>,
 }
 
 impl DiskSettings {
-    /// How much of its peer's memory may be allocated here, in bytes.
+    /// The limit of its peer's memory that may be allocated here, in bytes.
     pub fn memory_limit(&self) -> u64 {
         self.memory.map_or_else(default_memory, |MemorySize(bytes)| bytes)
     }
@@ -38,7 +38,7 @@ fn default_memory() -> u64 {
     (host.totalram as u64).saturating_mul(host.mem_unit.into()) / 4 * 3
 }
 
-/// Limits of a disk. What is not set is not limited.
+/// Limits of a disk. A limit that is not set does not apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskLimits {
     /// Requests per second.
@@ -52,7 +52,7 @@ pub struct DiskLimits {
 }
 
 impl DiskLimits {
-    /// The limits, with the bursts that hold where none are set.
+    /// The limits, with the default bursts where none are set.
     pub fn rates(&self) -> DiskRates {
         let rate = |per_second: u64, burst: Option<u64>, least: u64| {
             let default = (per_second * BURST_MS / 1000).max(least);

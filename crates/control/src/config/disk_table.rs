@@ -1,4 +1,4 @@
-//! A `[[disk]]` table as it is written.
+//! A `[[disk]]` table as written.
 
 use std::ops::RangeInclusive;
 use std::path::{Component, PathBuf};
@@ -69,7 +69,7 @@ impl FromText for ImageFolder {
     fn from_text(text: &str) -> Result<Self, String> {
         let path = PathBuf::from(text);
         let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
-        // Everything below the root is no restriction.
+        // The root folder would be no restriction.
         match path.is_absolute() && path.parent().is_some() && path.components().all(plain) {
             true => Ok(ImageFolder(path)),
             false => Err(format!("{VALUE} is not a folder of images; give {}", Self::right())),

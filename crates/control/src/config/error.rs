@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One thing that is wrong: one line that says where, what, and what would be right.
+/// One mistake: a line with its place, the problem, and what would be right.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct ConfigError {
@@ -10,7 +10,7 @@ pub struct ConfigError {
     pub(super) problem: String,
 }
 
-/// Everything that is wrong with a configuration, in the order of the text. A line each.
+/// All mistakes in a configuration, in the order of the text, each on a line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ConfigErrors(pub(super) Vec<ConfigError>);
 

@@ -1,4 +1,4 @@
-//! The host that a configuration is checked against.
+//! The host against which a configuration is checked.
 
 /// The host that the daemon runs on.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,7 +11,7 @@ impl Host {
     /// This process, here and now.
     ///
     /// # Errors
-    /// When the kernel does not say which CPUs there are.
+    /// When the kernel does not report the CPUs.
     pub fn probe() -> std::io::Result<Host> {
         use rustix::thread::{CpuSet, sched_getaffinity};
         let set = sched_getaffinity(None)?;

@@ -1,13 +1,13 @@
-//! Tables all of whose keys are optional, which remember where each value stands.
+//! Tables with only optional keys, which record the place of each value.
 
 use std::ops::Range;
 
 /// A table whose keys and values can be listed.
 pub(super) trait KeyTable {
-    /// All keys that there are.
+    /// All keys of the table.
     const KEYS: &'static [&'static str];
 
-    /// The keys that were given, and where their values stand.
+    /// The keys that were given, and the places of their values.
     fn given(&self) -> Vec<(&'static str, Range<usize>)>;
 }
 

@@ -1,4 +1,4 @@
-//! Sizes of memory as people write them: `512MiB`.
+//! Sizes of memory in text form: `512MiB`.
 
 use std::fmt;
 
@@ -16,9 +16,9 @@ const UNITS: [(&str, u64); 4] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
 impl MemorySize {
-    /// Less is not enough for the rings and buffers of any guest.
+    /// The least size: less is not enough for the rings and buffers of a guest.
     const LEAST: u64 = 1 << 20;
-    /// A guest has no more memory.
+    /// The largest size: no guest has more memory.
     const MOST: u64 = 1 << 40;
 }
 

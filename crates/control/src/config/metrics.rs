@@ -12,14 +12,14 @@ use super::port_table;
 use super::source::{Problems, VALUE};
 use super::value::{FromText, TableName, Text};
 
-/// Where metrics are served, and who may read them.
+/// The place where metrics are served, and the users that may read them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MetricsSpec {
     /// The listener.
     pub listen: MetricsListen,
     /// The users that may use a socket of a path; by default, the daemon's user.
     pub permissions: Permissions,
-    /// Whether a dashboard is served, too.
+    /// Whether a dashboard is also served.
     pub dashboard: bool,
 }
 
@@ -73,7 +73,7 @@ impl FromText for MetricsListen {
     }
 }
 
-/// The table as it is written.
+/// The table as written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct MetricsTable {
@@ -88,7 +88,8 @@ impl TableName for MetricsTable {
     const EXPECTED: &'static str = "a table; write [metrics]";
 }
 
-/// Reads the table, which begins at `at`. `sockets` belong to others, whose names come with them.
+/// Reads the table, which begins at `at`. `sockets` are those of other objects, with the objects'
+/// names.
 pub(super) fn read(
     table: MetricsTable,
     at: usize,

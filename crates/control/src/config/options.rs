@@ -7,8 +7,8 @@ use xen::netif::options::PortOptions;
 
 use super::port::PortKind;
 
-/// All options that a port of this kind has, by the keys of the configuration; null for what is not
-/// set.
+/// All options that a port of this kind has, by the keys of the configuration; null for an option
+/// that is not set.
 pub fn options(kind: &PortKind, options: &PortOptions) -> Vec<(&'static str, Json)> {
     let coalescing = options.coalescing;
     let mut all = vec![

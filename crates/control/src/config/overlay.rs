@@ -1,4 +1,4 @@
-//! The description of one overlay: virtual networks, and the tunnels that they go through.
+//! The description of one overlay: virtual networks, and the tunnels that carry them.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -18,11 +18,11 @@ use super::value::{Amount, FromText, Number, Text};
 pub struct OverlaySpec {
     /// The name, unique among overlays and ports.
     pub name: String,
-    /// The virtual networks, and the VLAN that each is here; `None`: the untagged network.
+    /// The virtual networks, each with its VLAN on this host; `None`: the untagged network.
     pub networks: Vec<(Vni, Option<u16>)>,
     /// This host's VTEP: address and UDP port.
     pub local: SocketAddr,
-    /// What says which hosts and stations there are.
+    /// The source of hosts and stations.
     pub control: ControlPlane,
     /// The other hosts, each a peer of all networks.
     pub peers: Vec<IpAddr>,
@@ -32,14 +32,14 @@ pub struct OverlaySpec {
     pub learning: bool,
     /// Whether EVPN announces the IP addresses that ports are locked to.
     pub announce_addresses: bool,
-    /// Longest IP packet of the networks; `None`: what the underlay leaves.
+    /// Longest IP packet of the networks; `None`: the longest that the underlay can carry.
     pub mtu: Option<u16>,
 }
 
 impl OverlaySpec {
     /// The keys that `other` has with another value, in snake case.
     pub fn changed_keys(&self, other: &OverlaySpec) -> Vec<String> {
-        // All fields by name: a new one is not to be overlooked.
+        // All fields are named, so that a new one is not overlooked.
         let OverlaySpec {
             name: _,
             networks,
@@ -145,7 +145,7 @@ impl Reader<'_, '_> {
         })
     }
 
-    /// What EVPN says cannot be said by these keys besides.
+    /// The control plane. Keys whose information comes from EVPN are refused beside it.
     fn control(
         &mut self,
         given: Option<Spanned<Text<ControlPlane>>>,

@@ -1,4 +1,4 @@
-//! An `[[overlay]]` table as it is written.
+//! An `[[overlay]]` table as written.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -120,11 +120,11 @@ impl FromText for StaticMac {
 pub(in crate::config) struct UdpPort;
 
 impl Limits for UdpPort {
-    // Lower ones need a privilege.
+    // Lower ports need a privilege.
     const RANGE: RangeInclusive<u16> = 1024..=u16::MAX;
 }
 
-/// What says which hosts and stations there are.
+/// The source of hosts and stations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ControlPlane {
     /// The configuration.

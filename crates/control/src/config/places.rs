@@ -1,4 +1,4 @@
-//! Where the keys of the tables that occur once stand in a configuration file.
+//! The places, in a configuration file, of the keys of tables that occur once.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Finds the keys in a text that is a configuration. `file` is what messages call it.
+    /// Finds the keys in a text that is a configuration. `file` is its name in messages.
     pub fn read(file: &str, text: &str) -> Places {
         let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
         let (document, _) = DeTable::parse_recoverable(text);

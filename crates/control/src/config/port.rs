@@ -23,9 +23,9 @@ pub struct PortSpec {
     pub name: String,
     /// The kind of attachment.
     pub kind: PortKind,
-    /// Queue pairs; `None`: as many as there are workers.
+    /// Queue pairs; `None`: one for each worker.
     pub queues: Option<u16>,
-    /// The only source address that is let in.
+    /// The only source address that the port accepts.
     pub mac: Option<Mac>,
     /// The VLANs that the port is in.
     pub vlan: Vlan,
@@ -92,7 +92,7 @@ impl Mode {
     }
 }
 
-/// The end that a port attaches to. Two ports can't attach to the same.
+/// The end that a port attaches to. Two ports cannot attach to the same end.
 #[derive(Default)]
 struct Attachment<'a> {
     socket: Option<&'a PathBuf>,
@@ -144,12 +144,12 @@ impl PortKind {
         self.attachment().socket
     }
 
-    /// The side that listens on its socket, where that is a choice.
+    /// The side that listens on its socket, if there is a choice.
     pub fn mode(&self) -> Option<Mode> {
         self.attachment().mode
     }
 
-    /// The interface of the host that it is.
+    /// The port's interface of the host.
     pub fn device(&self) -> Option<&str> {
         self.attachment().device
     }
@@ -161,7 +161,7 @@ impl PortKind {
 }
 
 impl PortSpec {
-    /// The port's address lock, as one writes it.
+    /// The port's address lock in text form.
     pub(super) fn mac_lock(&self) -> Option<String> {
         let own = matches!(self.kind, PortKind::Embedded { lock_mac: true, .. });
         let address = self.mac.map(|mac| mac.to_string());
@@ -173,7 +173,7 @@ impl PortSpec {
         self.queues.unwrap_or_else(|| defaults::offered(workers))
     }
 
-    /// The part that the switch must know.
+    /// The part that the switch needs.
     pub fn rule(&self) -> PortRule {
         PortRule { vlan: self.vlan.clone(), mac: self.mac }
     }

@@ -1,5 +1,5 @@
-//! Makes the description of a port out of its table: what is required, what goes together, and what
-//! other ports have already.
+//! The conversion of a port's table to its description, with checks of required keys, combinations,
+//! and conflicts with other ports.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const MAX_TAP_MTU: u16 = 65521;
 pub(super) struct Neighbours<'a> {
     /// The control socket.
     pub control: &'a Path,
-    /// Other ports, each with what errors call it.
+    /// Other ports, each with its name in errors.
     pub ports: Vec<(&'a PortSpec, String)>,
     /// The names that the port can refer to.
     pub known: Known<'a>,
@@ -46,8 +46,8 @@ impl Neighbours<'_> {
     }
 }
 
-/// Makes a description of `table`. All that is wrong with it is added to the problems; `None` if it
-/// lacks what every description has.
+/// Makes a description of `table`. All mistakes are added to the problems. `None`: a required part
+/// is missing.
 pub(super) fn read(
     table: PortTable,
     place: Place<'_>,
@@ -102,7 +102,7 @@ impl Reader<'_, '_> {
         self.problems.add(self.place.path, key, span, problem);
     }
 
-    /// A value that must be there.
+    /// A required value.
     fn required<T: FromText>(&mut self, key: &str, given: Given<Text<T>>) -> Option<Spanned<T>> {
         let Some(given) = given else {
             self.problems.add_missing(self.place.path, key, self.place.at, &T::right());
@@ -112,7 +112,7 @@ impl Reader<'_, '_> {
         Some(Spanned::new(span, given.into_inner().0))
     }
 
-    /// Adds that another port has the same.
+    /// Adds the problem that another port has the same value.
     fn refuse_taken(
         &mut self,
         key: &str,
@@ -166,7 +166,7 @@ impl Reader<'_, '_> {
                 Some(PortKind::Xen)
             }
             Kind::Embedded => self.embedded(table, vlan),
-            // No table can name it.
+            // No table can name this kind.
             Kind::Overlay => None,
         }
     }
@@ -209,8 +209,8 @@ impl Reader<'_, '_> {
         Some(device)
     }
 
-    /// The guests' extensions of Xen's protocol. Guests that copy for themselves reach all that is
-    /// granted of a page, so ranges must be granted then.
+    /// The guests' extensions of Xen's protocol. Guests that copy for themselves reach everything
+    /// that is granted of a page, so ranges must be granted then.
     fn extensions(&mut self, copy: Option<CopySide>, grants: Given<Text<Grants>>) -> Extensions {
         let guest_copy = copy == Some(CopySide::Guest);
         let ranges = match &grants {
@@ -277,7 +277,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The users that may use the socket. A client finds the socket as its front-end has made it.
+    /// The users that may use the socket. A client uses the socket that its front-end has created.
     fn permissions(&mut self, table: &mut PortTable) -> Permissions {
         let is_client = table.mode.as_ref().is_some_and(|mode| mode.get_ref().0 == Mode::Client);
         if is_client {
@@ -344,7 +344,7 @@ pub(super) fn misplaced(key: &str, kind: Kind) -> Option<String> {
         ("mtu" | "vlan" | "trunk" | "mac", Kind::Xen) => {
             "each vif has its own, in the keys of its hotplug script".to_owned()
         }
-        // The host's kernel looks after its own interrupts.
+        // The host's kernel handles its own interrupts.
         ("interrupt-frames" | "interrupt-microseconds", _) => lacks("interrupts"),
         ("cache" | "align", _) => lacks("grants"),
         _ => {

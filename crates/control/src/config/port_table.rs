@@ -1,4 +1,4 @@
-//! A `[[port]]` table as it is written, and the types of its values.
+//! A `[[port]]` table as written, and the types of its values.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! How much a port or a budget may send and receive.
+//! The rates at which a port or a budget may send and receive.
 
 use network::token_bucket::{Rate, Unit};
 
@@ -20,7 +20,7 @@ pub struct RateLimits {
     pub rx: DirectionLimits,
 }
 
-/// Limits of one direction. What is not set is not limited.
+/// Limits of one direction. A limit that is not set does not apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DirectionLimits {
     /// Bits of frames per second.
@@ -33,11 +33,12 @@ pub struct DirectionLimits {
     pub frames_burst: Option<Frames>,
 }
 
-/// A value that does not go together with the others.
+/// A value that conflicts with another one.
 pub(super) struct Conflict {
     /// The key.
     pub key: &'static str,
-    /// The key whose value is the reason. If that value is wrong, this is not said.
+    /// The key whose value is the reason. If that value is wrong itself, the conflict is not
+    /// reported.
     pub because: &'static str,
     /// The problem.
     pub problem: String,

@@ -17,10 +17,10 @@ use super::value::Table;
 
 impl PortSpec {
     /// Reads the flags of `ringmain port add`, by long names without dashes. Their values have the
-    /// types of the configuration file where they can be read as such, and are texts otherwise.
+    /// types of the configuration file if they can be parsed so, and are texts otherwise.
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// All problems of the flags.
     pub fn from_flags(flags: &Map<String, Json>) -> Result<PortSpec, ConfigErrors> {
         read(
             &Source::flags(flags),
@@ -29,11 +29,11 @@ impl PortSpec {
     }
 
     /// Reads the object of a `port.add` request: the keys and values of a `[[port]]` table, in
-    /// snake case. The port must get along with those that are `there`, with the budgets, and with
+    /// snake case. The port must not conflict with the ports in `there`, with the budgets, or with
     /// the control socket.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All problems of the request.
     pub fn from_request<'a>(
         object: &Map<String, Json>,
         there: impl Iterator<Item = &'a PortSpec>,
@@ -47,7 +47,8 @@ impl PortSpec {
         read(&Source::request(object), &Neighbours { control, ports, known })
     }
 
-    /// The keys that `other` has with another value, or only one of both has, in snake case.
+    /// The keys that differ from `other`, in snake case: those with another value, and those that
+    /// only one of both has.
     pub fn changed_keys(&self, other: &PortSpec) -> Vec<String> {
         changed_keys(&self.to_request(), &other.to_request())
     }
@@ -66,7 +67,7 @@ impl PortSpec {
         put("device", json!(self.kind.device()));
         put("device-queue", json!(self.kind.device_queue()));
         put("mode", json!(self.kind.mode().map(Mode::name)));
-        // Numbers, not names: the daemon may see no list of users.
+        // Numbers are sent instead of names, because the daemon may see no list of users.
         put("socket-mode", json!(self.permissions.mode.map(|mode| format!("{:03o}", mode.bits()))));
         put("socket-owner", json!(self.permissions.owner.map(|owner| owner.to_string())));
         put("socket-group", json!(self.permissions.group.map(|group| group.to_string())));

@@ -1,4 +1,4 @@
-//! The `[sandbox]` table: what the daemon leaves itself.
+//! The `[sandbox]` table: the permissions that the daemon keeps.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct SandboxSettings {
     pub enabled: bool,
     /// The user that the daemon runs as; `None`: the system's user for it.
     pub user: Option<User>,
-    /// More folders where sockets may be, and images, of ports and disks that are added later.
+    /// More folders for sockets and images of ports and disks that are added later.
     pub folders: Vec<PathBuf>,
     /// Permissions that ports which are added later may need beyond those of the configured ports.
     pub live: Vec<LiveNeed>,
@@ -31,7 +31,7 @@ impl Default for SandboxSettings {
     }
 }
 
-/// Something that ports of a kind need, and that the sandbox does not leave otherwise.
+/// A permission that ports of a kind need, and that the sandbox removes otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LiveNeed {
     /// Interfaces that the daemon creates.
@@ -101,7 +101,7 @@ impl FromText for Folder {
     }
 }
 
-/// The table as it is written.
+/// The table as written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct SandboxTable {

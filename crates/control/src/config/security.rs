@@ -1,4 +1,4 @@
-//! Address groups and security groups: which connections ports may have.
+//! Address groups and security groups, which allow the connections of ports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,9 +28,9 @@ pub struct AddressGroupSpec {
     pub name: String,
     /// Addresses of the configuration.
     pub addresses: Vec<Prefix>,
-    /// A file with more of them.
+    /// A file with more addresses.
     pub file: Option<PathBuf>,
-    /// The addresses in the file, as it was read last.
+    /// The addresses in the file at the last reading.
     pub members: Vec<Prefix>,
 }
 
@@ -70,7 +70,7 @@ impl SecuritySpec {
     /// Reads the files of address groups. Relative paths start at `folder`.
     ///
     /// # Errors
-    /// All that is wrong with them.
+    /// All problems of the files.
     pub fn read_members(&mut self, folder: &Path) -> Result<(), ConfigErrors> {
         let mut errors = Vec::new();
         for group in &mut self.address_groups {
@@ -90,7 +90,7 @@ impl SecuritySpec {
 }
 
 impl AddressGroupSpec {
-    /// Its addresses, wherever they are listed.
+    /// All addresses of the group, from the configuration and the file.
     fn all_members(&self) -> Vec<Prefix> {
         self.addresses.iter().chain(&self.members).copied().collect()
     }
@@ -126,7 +126,7 @@ pub(super) struct SecurityTables {
     pub security_groups: Tables<SecurityGroupTable>,
 }
 
-/// Makes the groups of a configuration. All that is wrong is added to the problems.
+/// Makes the groups of a configuration. All mistakes are added to the problems.
 pub(super) fn read(tables: SecurityTables, problems: &mut Problems<'_>) -> SecuritySpec {
     let mut security = SecuritySpec::default();
     for (index, table) in tables.address_groups.0.into_iter().enumerate() {
@@ -195,7 +195,7 @@ fn security_group(
     Some(SecurityGroup { name: name?, rules })
 }
 
-/// The name of a group, which no other one has.
+/// The name of a group, which must be unique.
 fn name<'a>(
     given: Option<Spanned<Text<Name>>>,
     place: &Place<'_>,

@@ -1,4 +1,4 @@
-//! `[[address-group]]` and `[[security-group]]` tables as they are written.
+//! `[[address-group]]` and `[[security-group]]` tables as written.
 
 use std::path::PathBuf;
 

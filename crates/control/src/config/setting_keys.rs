@@ -1,8 +1,9 @@
 //! Settings of a port, a budget or a disk that can change while it is in service: the keys of
-//! `ringmain port set`, `ringmain budget set` and `ringmain disk set`. A new key of ports is a field of
-//! [`PortSettings`], a line of [`PortTable`], and an entry of [`port_keys`]; `port add`, `port set`
-//! and the configuration file take it from there. One that only some kinds of ports have is listed
-//! with them in [`Kind`](crate::kind::Kind). Keys of budgets and disks likewise.
+//! `ringmain port set`, `ringmain budget set` and `ringmain disk set`. A new key of ports is a
+//! field of [`PortSettings`], a line of [`PortTable`], and an entry of [`port_keys`]; `port add`,
+//! `port set` and the configuration file take it from there. A key that only some kinds of ports
+//! have is listed with them in [`Kind`](crate::kind::Kind). The same holds for keys of budgets and
+//! disks.
 
 use serde_json::{Map, Value as Json};
 use switch::guard::MAX_PREFIXES;
@@ -24,9 +25,9 @@ pub(super) struct Key<T, S> {
     pub name: &'static str,
     /// Moves the value from the table, if it was given.
     pub take: fn(&mut T, &mut S),
-    /// Sets what holds where nothing is given.
+    /// Sets the default.
     pub clear: fn(&mut S),
-    /// The value as one writes it; null: nothing is set.
+    /// The value in text form; null: nothing is set.
     pub show: fn(&S) -> Json,
 }
 
@@ -87,12 +88,12 @@ pub(super) fn disk_keys() -> Vec<Key<DiskTable, DiskSettings>> {
     ]
 }
 
-/// All keys and their values, as one writes them.
+/// All keys and their values, in text form.
 pub(super) fn disk_settings(settings: &DiskSettings) -> Vec<(&'static str, Json)> {
     disk_keys().iter().map(|key| (key.name, (key.show)(settings))).collect()
 }
 
-/// All keys and their values, as one writes them.
+/// All keys and their values, in text form.
 pub(super) fn port_settings(settings: &PortSettings) -> Vec<(&'static str, Json)> {
     port_keys().iter().map(|key| (key.name, (key.show)(settings))).collect()
 }
@@ -136,7 +137,7 @@ fn texts<T: ToString>(values: &[T]) -> Json {
 
 /// Settings that keys can change.
 pub(super) trait Settings: Clone {
-    /// What has them, for errors.
+    /// The object with the settings, for errors.
     const NOUN: &'static str;
     /// How a change is written.
     const EXAMPLE: &'static str;
@@ -144,14 +145,14 @@ pub(super) trait Settings: Clone {
     /// Leaves out bursts without a rate: the rate was removed.
     fn drop_bursts(&mut self);
 
-    /// Values that do not go together, or name what is not there.
+    /// Values that conflict, or that name missing objects.
     fn conflicts(&self, known: Known<'_>) -> Vec<Conflict>;
 }
 
 /// Most security groups of a port.
 const MAX_GROUPS: usize = 16;
 
-/// What settings can name; `None`: not known here.
+/// The objects that settings can name; `None`: not known here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
     /// The budgets.
@@ -162,7 +163,7 @@ pub struct Known<'a> {
     pub mirrors: Option<&'a [String]>,
 }
 
-/// A conflict if `name` is none of those that are known.
+/// A conflict if `name` is not known.
 fn unknown(
     key: &'static str,
     what: &str,
@@ -235,8 +236,7 @@ impl Settings for PortSettings {
     }
 }
 
-/// Moves what was given from `table` into the settings, and adds what does not go together to the
-/// problems.
+/// Moves the given values from `table` into the settings, and adds conflicts to the problems.
 pub(super) fn apply<T: KeyTable, S: Settings>(
     keys: &[Key<T, S>],
     (table, path): (&mut T, &str),
@@ -254,8 +254,7 @@ pub(super) fn apply<T: KeyTable, S: Settings>(
     }
 }
 
-/// Which of the keys in `object` are to be as if they had not been given: those that are null. The
-/// others stay in the object.
+/// Takes the keys that are null out of `object`. They count as not given, and the others stay.
 pub(super) fn take_cleared<T, S>(
     keys: &[Key<T, S>],
     object: &mut Map<String, Json>,

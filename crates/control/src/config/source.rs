@@ -1,4 +1,4 @@
-//! Reads tables into types, and finds out where in the text each mistake stands.
+//! Reads tables into types, and finds the place of each mistake in the text.
 //!
 //! The description of a port can come from three places: the configuration file, the flags of
 //! `ringmain port add`, and a request on the control socket. All three become TOML text and are
@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::error::{ConfigError, ConfigErrors};
 
-/// Stands in a message for the value as it is written in the source, which only the source knows.
+/// A placeholder in messages for the value as written, which only the source knows.
 pub(super) const VALUE: &str = "\0";
 
 /// Longest piece of input that an error repeats, in characters.
@@ -23,10 +23,10 @@ const LONGEST_QUOTE: usize = 60;
 /// Most mistakes that are reported at once.
 const MAX_ERRORS: usize = 20;
 
-/// Keys that the configuration does not have any more: inner designs of the embedded hypervisor.
+/// Keys that the configuration no longer has: inner designs of the embedded hypervisor.
 const DESIGNS: [&str; 4] = ["locking", "maptrack", "flush", "copying"];
 
-/// Where a table stands.
+/// The place of a table.
 pub(super) struct Place<'a> {
     /// The path, as in `port[1]`.
     pub path: &'a str,
@@ -34,7 +34,7 @@ pub(super) struct Place<'a> {
     pub at: usize,
 }
 
-/// Where a text comes from.
+/// The origin of a text.
 enum Origin {
     /// A file of this name.
     File(String),
@@ -74,7 +74,7 @@ impl Source {
         Source { origin: Origin::Request, text: toml_text(&entries.collect()) }
     }
 
-    /// Reads the text. What cannot be read is left at its default, and is one of the problems.
+    /// Reads the text. A value that cannot be read keeps its default, and is one of the problems.
     pub fn read<T: DeserializeOwned + Default>(&self) -> (T, Problems<'_>) {
         let mut problems = Problems { source: self, found: Vec::new() };
         let (mut document, errors) = DeTable::parse_recoverable(&self.text);
@@ -113,7 +113,7 @@ impl Source {
         match &self.origin {
             Origin::File(file) if key.is_empty() => format!("{file}:{}", self.line(at)),
             Origin::File(file) => format!("{file}:{}: {}", self.line(at), joined(path, key)),
-            // The one that stands without a flag.
+            // The name is given without a flag.
             Origin::Flags if key == "name" => "NAME".to_owned(),
             Origin::Flags => format!("--{key}"),
             Origin::Request => key.replace('-', "_"),
@@ -130,7 +130,7 @@ pub(super) struct Problems<'a> {
 
 /// One mistake.
 struct Found {
-    /// Path and key that it is about.
+    /// The path and key with the mistake.
     about: String,
     /// Byte offset in the text.
     at: usize,
@@ -138,7 +138,7 @@ struct Found {
 }
 
 impl Problems<'_> {
-    /// Adds a mistake in the value at `span`, which [`VALUE`] stands for in the text.
+    /// Adds a mistake in the value at `span`. [`VALUE`] stands for that value in the text.
     pub fn add(&mut self, path: &str, key: &str, span: &Range<usize>, problem: impl ToString) {
         let problem = problem.to_string().replace(VALUE, &self.source.written(span));
         self.push(path, key, span.start, problem);
@@ -151,13 +151,13 @@ impl Problems<'_> {
         }
     }
 
-    /// Whether one of them is about this key.
+    /// Whether one of the mistakes is about this key.
     pub fn concern(&self, path: &str, key: &str) -> bool {
         let about = joined(path, key);
         self.found.iter().any(|found| found.about == about)
     }
 
-    /// Adds to what is said of a key.
+    /// Adds to the message about a key.
     pub fn append(&mut self, path: &str, key: &str, more: &str) {
         let about = joined(path, key);
         self.found
@@ -169,7 +169,7 @@ impl Problems<'_> {
     fn add_syntax(&mut self, error: &toml::de::Error) {
         let at = error.span().map_or(0, |span| span.start);
         let line = self.source.line(at);
-        // One mistake can make the rest of its line look wrong, too.
+        // One mistake can also make the rest of its line look wrong.
         if self.found.len() < MAX_ERRORS
             && self.found.iter().all(|found| self.source.line(found.at) != line)
         {
@@ -183,7 +183,7 @@ impl Problems<'_> {
         self.found.push(Found { about: joined(path, key), at, error });
     }
 
-    /// All of them, in the order of the text.
+    /// Ends with the value, or with all mistakes in the order of the text.
     pub fn finish<T>(mut self, value: Option<T>) -> Result<T, ConfigErrors> {
         self.found.sort_by_key(|found| found.at);
         match value {
@@ -202,7 +202,7 @@ struct Entry {
     span: Range<usize>,
 }
 
-/// Takes the entry out of a document whose key or value is, or contains, what stands at `span`.
+/// Takes the entry out of a document whose key or value contains the text at `span`.
 fn take_out(table: &mut DeTable<'_>, span: &Range<usize>, path: &str) -> Option<Entry> {
     for (key, value) in table.iter_mut() {
         let path = joined(path, key.get_ref());
@@ -231,10 +231,10 @@ fn joined(path: &str, key: &str) -> String {
     format!("{path}{dot}{key}")
 }
 
-/// The problem, out of serde's message for it.
+/// The problem, from serde's message.
 fn problem(message: &str, entry: &Entry) -> String {
     if message.starts_with("unknown field ") {
-        // The unknown one stands first; those that are expected follow.
+        // The unknown key comes first, and the expected ones follow.
         let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
         return unknown(&entry.key, &known);
     }
@@ -287,7 +287,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The TOML text of an object. A null is a key that is not given.
+/// The TOML text of an object. A null counts as a missing key.
 fn toml_text(object: &Map<String, Json>) -> String {
     let entries = object.iter().filter(|(_, json)| !json.is_null());
     let table: toml::Table = entries.map(|(key, json)| (key.clone(), toml_value(json))).collect();
@@ -299,7 +299,7 @@ fn toml_value(json: &Json) -> toml::Value {
     match json {
         Json::Null => toml::Value::String("null".to_owned()),
         Json::Bool(on) => toml::Value::Boolean(*on),
-        // Nothing configurable comes near the end of the range.
+        // No configurable number comes near the end of the range.
         Json::Number(number) if number.is_u64() => {
             toml::Value::Integer(number.as_i64().unwrap_or(i64::MAX))
         }

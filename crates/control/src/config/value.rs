@@ -1,5 +1,5 @@
-//! The types of single values: texts, numbers and amounts with a meaning, and lists of such. Each
-//! says in its error what would be right.
+//! The types of single values: texts, numbers and amounts with a meaning, and lists of them. Each
+//! type describes correct values in its errors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -17,7 +17,8 @@ pub(super) trait FromText: Sized {
     /// A description of good values, for errors.
     fn right() -> String;
 
-    /// Reads it, or says what is wrong; [`VALUE`] stands for the value there.
+    /// Reads the text, or describes the problem. [`VALUE`] stands for the value in that
+    /// description.
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
@@ -181,7 +182,7 @@ pub(super) trait TableName {
     const EXPECTED: &'static str;
 }
 
-/// A table: serde by itself would take a list of values for one, too.
+/// A table. Serde by itself would also accept a list of values.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Table<T>(pub T);
 

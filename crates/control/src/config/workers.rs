@@ -14,7 +14,7 @@ use super::{defaults, host::Host};
 /// Most workers that `count` may give.
 const MAX_WORKERS: u16 = 64;
 
-/// The table as it is written.
+/// The table as written.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct WorkersTable {
@@ -31,9 +31,9 @@ impl TableName for WorkersTable {
 /// How many workers.
 #[derive(Clone, Copy, Debug)]
 enum Count {
-    /// As many as suit the host.
+    /// The number that suits the host.
     Auto,
-    /// So many.
+    /// This number.
     Exactly(u16),
 }
 
@@ -80,7 +80,7 @@ struct Cpu;
 impl Limits for Cpu {
     const RANGE: RangeInclusive<u16> = 0..=u16::MAX;
 
-    /// Which CPUs there are is added when that is known.
+    /// The list of CPUs is added when it is known.
     fn right() -> String {
         "one CPU for each worker".to_owned()
     }
@@ -147,12 +147,12 @@ fn cpus(
     cpus
 }
 
-/// So many of something, in words.
+/// A number of things, in words.
 fn number_of(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// A list of numbers as people write it: `0-3, 8`.
+/// A list of numbers in text form: `0-3, 8`.
 pub(super) fn ranges(numbers: &[u16]) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for number in numbers {

@@ -1,4 +1,4 @@
-//! The description of the disks of Xen guests. The toolstack says the rest of each.
+//! The description of the disks of Xen guests. The toolstack gives the rest of each.
 
 use std::path::PathBuf;
 
@@ -14,12 +14,12 @@ pub struct XenDisksSpec {
     pub name: String,
     /// Folders where images may be.
     pub folders: Vec<PathBuf>,
-    /// Queues that a vbd may have; `None`: as many as there are workers.
+    /// Queues that a vbd may have; `None`: one for each worker.
     pub queues: Option<u16>,
-    /// Whether the host's page cache is passed by.
+    /// Whether the host's page cache is bypassed.
     pub direct: Direct,
-    /// How workers wait for requests; `None`: as for others.
+    /// How workers wait for requests; `None`: as for other disks.
     pub policy: Option<PollingPolicy>,
-    /// What can change in service, of each vbd.
+    /// Settings of each vbd that can change in service.
     pub settings: DiskSettings,
 }

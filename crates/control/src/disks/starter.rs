@@ -1,4 +1,4 @@
-//! What puts disks into service.
+//! The start of disks.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 use crate::config::{Config, DiskSpec, XenDisksSpec};
 use crate::xen_disks::{self, XenDisksError};
 
-/// Images that were opened before the daemon entered its sandbox, where it may not open them, by
-/// their paths.
+/// Images by path, which were opened before the daemon entered its sandbox: they may be out of
+/// reach within it.
 #[derive(Debug, Default)]
 pub struct OpenImages(HashMap<PathBuf, Arc<Image>>);
 
 impl OpenImages {
-    /// Opens the images of a configuration. One that cannot be opened is tried again when its disk
-    /// is started.
+    /// Opens the images of a configuration. An image that cannot be opened is tried again when its
+    /// disk is started.
     pub fn of(config: &Config) -> OpenImages {
         let open = |disk: &DiskSpec| {
             let image = Image::open(&disk.image_options()).ok()?;
@@ -57,7 +57,7 @@ pub struct DiskStarter {
 }
 
 impl DiskStarter {
-    /// Disks on so many workers; `None`: there are no disks.
+    /// A starter of disks on `workers` workers. `None`: there are no disks.
     pub fn new(
         disks: Option<Arc<::storage::Disks>>,
         images: OpenImages,
@@ -69,7 +69,7 @@ impl DiskStarter {
     /// Begins to serve the disks of Xen guests. May wait for the store.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// The reason why they cannot be served.
     pub fn start_xen(
         &self,
         spec: &XenDisksSpec,
@@ -77,7 +77,7 @@ impl DiskStarter {
         xen_disks::start(self.disks.as_ref(), spec, self.workers)
     }
 
-    /// Why no disk can be added, if none can.
+    /// The reason why no disk can be added, if there is one.
     pub fn refusal(&self) -> Option<DiskError> {
         self.disks.is_none().then_some(DiskError::NotAllowed)
     }
@@ -85,7 +85,7 @@ impl DiskStarter {
     /// Puts a disk into service. May wait a second for the lock of a qcow2 image.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// The reason why the disk cannot be served.
     pub fn start(&self, spec: &DiskSpec) -> Result<DiskPort, DiskError> {
         let disks = self.disks.as_ref().ok_or(DiskError::NotAllowed)?;
         let opened = self.images.lock().0.remove(&spec.image);
@@ -93,7 +93,8 @@ impl DiskStarter {
             Some(image) => image,
             None => Arc::new(Image::open(&spec.image_options())?),
         };
-        // Any other image is locked when a guest starts: this may be the host that it migrates to.
+        // Any other image is locked when a guest starts, because this host may be the target of the
+        // guest's migration.
         if !image.can_be_shared()
             && let Err(error) = image.lock()
         {

@@ -1,8 +1,8 @@
 //! Messages with descriptors between two processes.
 //!
 //! A message is a header of three numbers (little endian, four bytes each): bytes of JSON, further
-//! bytes, and descriptors. Descriptors follow in groups, each beside one byte, and then the JSON and
-//! the bytes. All numbers are bounded, and everything has to come before a deadline.
+//! bytes, and descriptors. Descriptors follow in groups, each beside one byte, and then the JSON
+//! and the bytes. All numbers are bounded, and the whole message must come before a deadline.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -26,13 +26,13 @@ const MAX_JSON: usize = 16 << 20;
 const MAX_BYTES: usize = 128 << 20;
 /// Most descriptors: those of a port with 256 rings and 32 regions.
 const MAX_FILES: usize = 1024;
-/// Descriptors that go together; the kernel allows 253.
+/// Descriptors that are sent together; the kernel allows 253.
 const GROUP: usize = 128;
 
-/// How long the rest of a message may take at least that came in time.
+/// The least time that is granted to the rest of a message whose beginning came in time.
 const REST: Duration = Duration::from_secs(1);
 
-/// A message that came.
+/// A received message.
 pub(crate) struct Received<T> {
     pub message: T,
     pub bytes: Vec<u8>,
@@ -42,7 +42,8 @@ pub(crate) struct Received<T> {
 /// One end of the connection.
 pub(crate) struct Channel(UnixStream);
 
-/// Refuses a message of so much JSON, so many further bytes, and so many descriptors.
+/// Refuses a message beyond the bounds. The numbers are bytes of JSON, further bytes, and
+/// descriptors.
 fn check_bounds(numbers: [usize; 3]) -> io::Result<()> {
     let most = [(MAX_JSON, "characters"), (MAX_BYTES, "bytes"), (MAX_FILES, "descriptors")];
     match numbers.iter().zip(most).find(|(number, (most, _))| *number > most) {
@@ -76,8 +77,8 @@ impl Channel {
         let numbers = numbers.map(|n| (n as u32).to_le_bytes());
         let header = numbers.as_flattened();
         if files.is_empty() {
-            // In one piece: a short message comes whole or not at all, also when the peer cuts the
-            // connection meanwhile.
+            // A short message is sent in one piece: it arrives whole or not at all, even if the
+            // peer cuts the connection meanwhile.
             return line::write(&mut self.0, &[header, &json, bytes].concat(), by);
         }
         line::write(&mut self.0, header, by)?;
@@ -101,14 +102,15 @@ impl Channel {
     /// Receives a message.
     ///
     /// # Errors
-    /// `TimedOut` after the deadline, `InvalidData` for what is no message, `UnexpectedEof` when the
-    /// peer is gone, or what the socket reports.
+    /// `TimedOut` after the deadline, `InvalidData` for what is no message, `UnexpectedEof` when
+    /// the peer is gone, or what the socket reports.
     pub fn receive<T: DeserializeOwned>(&mut self, by: Instant) -> io::Result<Received<T>> {
         let header = self.read(12, by)?;
         let (numbers, _) = header.as_chunks::<4>();
         let number = |at: usize| numbers.get(at).map_or(0, |n| u32::from_le_bytes(*n) as usize);
         let (json, bytes, count) = (number(0), number(1), number(2));
-        // A message that has begun is read to its end: nothing could be understood after a half.
+        // A message that has begun is read to its end: the stream cannot be parsed after half a
+        // message.
         let by = by.max(Instant::now() + REST);
         check_bounds([json, bytes, count])?;
         let mut files = Vec::with_capacity(count);
@@ -136,7 +138,7 @@ impl Channel {
         match (got.bytes, to.len() - before) {
             (0, _) => Err(ErrorKind::UnexpectedEof.into()),
             (_, came) if came == count => Ok(()),
-            // Fewer also come when this process may have no more.
+            // Descriptors are also missing if this process has reached its limit.
             _ => Err(io::Error::new(ErrorKind::InvalidData, "descriptors are missing")),
         }
     }
@@ -154,9 +156,9 @@ impl Channel {
         Ok(bytes)
     }
 
-    /// Lets nothing be sent any more, by either side. What has been sent can be received.
+    /// Prevents both sides from sending. Messages that were sent before can still be received.
     pub fn cut(&self) {
-        // It fails when the peer has closed it.
+        // The call fails if the peer has closed the connection.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 }
@@ -206,7 +208,7 @@ mod tests {
             header([u32::MAX, 0, 0]),
             header([0, u32::MAX, 0]),
             header([0, 0, u32::MAX]),
-            // A descriptor that does not come.
+            // A descriptor is announced, and does not come.
             [header([2, 0, 1]), b"0{}".to_vec()].concat(),
             [header([2, 0, 0]), b"{}".to_vec()].concat(),
             header([10, 0, 0]),
@@ -221,7 +223,8 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 
-    /// The giver knows for certain, after it has cut the connection, whether the taker has taken.
+    /// After it has cut the connection, the giver knows for certain whether the taker has taken the
+    /// rings.
     #[test]
     fn nothing_is_sent_over_a_connection_that_was_cut() {
         for says in [false, true] {

@@ -1,4 +1,4 @@
-//! The running daemon, from which another process takes over.
+//! The giver: the running daemon, from which another process takes over.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,15 +19,15 @@ use super::port::{HandOver, Pending};
 use crate::api::Manifest;
 use crate::ports::Ports;
 
-/// How long the taker may need to start up.
+/// The time that the taker has to start up.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the taker may need to map the guests' memory, and all messages of that step.
+/// The time that the taker has to map the guests' memory, and for all messages of that step.
 const STATE_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the taker may need to say that it has taken the rings. Guests wait meanwhile.
+/// The time that the taker has to declare that it has taken the rings. Guests wait meanwhile.
 const TAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often it is tried again to take the queues from the workers, and the pause before that. Guests
-/// that take frames slowly hold up a queue that sends to them.
+/// The number of attempts to take the queues from the workers, and the pause between them. Guests
+/// that take frames slowly delay a queue that sends to them.
 const ATTEMPTS: u32 = 20;
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
@@ -47,10 +47,11 @@ struct Listeners {
     metrics: Option<Shared>,
 }
 
-/// What ends the process, once.
+/// A function that ends the process, called once.
 pub(crate) type End = Box<dyn FnOnce() + Send>;
 
-/// What the daemon gives beside its ports, and what it does then.
+/// The giver's state apart from its ports: listening sockets, and the function that ends the
+/// process.
 #[derive(Default)]
 pub(crate) struct Giver {
     /// Locked for a whole hand-over.
@@ -60,7 +61,7 @@ pub(crate) struct Giver {
     end: Mutex<Option<End>>,
 }
 
-/// Why the daemon goes on.
+/// Why the hand-off failed and the daemon continues.
 type Reason = String;
 
 fn broken(what: &str) -> impl Fn(io::Error) -> Reason {
@@ -68,25 +69,25 @@ fn broken(what: &str) -> impl Fn(io::Error) -> Reason {
 }
 
 impl Giver {
-    /// The daemon's listening sockets.
+    /// Sets the daemon's listening sockets.
     pub fn set_listeners(&self, control: Shared, metrics: Option<Shared>) {
         *self.listeners.lock() = Listeners { control: Some(control), metrics };
     }
 
-    /// What ends the process after it was taken over.
+    /// Sets the function that ends the process after a take-over.
     pub fn set_end(&self, end: End) {
         *self.end.lock() = Some(end);
     }
 
-    /// Whether all that the process would remove at its end belongs to another one.
+    /// Whether everything that the process would remove at its end belongs to another process.
     pub fn has_handed_over(&self) -> bool {
         self.handed_over.load(Ordering::Acquire)
     }
 
-    /// What the daemon serves, in a format that the taker understands.
+    /// The list of what the daemon serves, in a format that the taker understands.
     ///
     /// # Errors
-    /// All that stands in the way, in lines for people.
+    /// All obstacles, in lines for people.
     pub fn manifest(
         formats: &[u32],
         ports: &Ports,
@@ -115,14 +116,14 @@ impl Giver {
         }
     }
 
-    /// Whether nobody else takes over.
+    /// Begins a hand-off. `None`: another one is under way.
     pub fn try_begin(&self) -> Option<parking_lot::MutexGuard<'_, ()>> {
         self.one.try_lock()
     }
 
     /// Hands everything over to the process at the other end of `stream`, which has the manifest.
-    /// Returns, with the reason, if this process goes on. `obstacles` says what cannot be handed over
-    /// now: more may have come since the manifest.
+    /// Returns, with the reason, if this process continues. `obstacles` lists everything that
+    /// cannot be handed over now: more may have come since the manifest.
     pub fn give(
         &self,
         stream: UnixStream,
@@ -145,17 +146,19 @@ impl Giver {
             Err(reason) => {
                 drop(parked);
                 let answer = FromGiver::Refused(reason.clone());
-                // The new process may be the reason.
+                // Sending may fail: the new process may be the cause of the failure.
                 let _ = channel.send(&answer, b"", &[], Instant::now() + TAKE_TIMEOUT);
                 reason
             }
             Ok(()) => {
-                // All of it is the new process' now: nothing is removed, and nothing ends in order.
+                // Everything belongs to the new process now: nothing is removed, and nothing is
+                // shut down.
                 std::mem::forget(parked);
                 info!("handed over to a new process");
                 self.handed_over.store(true, Ordering::Release);
-                // The new process cuts the connection once it serves the rings. To unmap the guests'
-                // memory takes processor time that it needs until then.
+                // The new process cuts the connection once it serves the rings. This process waits
+                // for that, because unmapping the guests' memory takes processor time that the new
+                // process needs.
                 let _ = channel.receive::<FromTaker>(Instant::now() + TAKE_TIMEOUT);
                 let end = self.end.lock().take();
                 if let Some(end) = end {
@@ -201,7 +204,7 @@ impl Giver {
         let sent = channel.send(&message, &bytes, &[], by);
         let mut taken = sent.and_then(|()| channel.receive(by));
         if !taken.as_ref().is_ok_and(|said| matches!(said.message, FromTaker::Taken)) {
-            // It says nothing any more that is not on its way already.
+            // After the cut, the taker can send no further message.
             channel.cut();
             taken = channel.receive(Instant::now() + TAKE_TIMEOUT).or(taken);
         }
@@ -251,16 +254,17 @@ fn addresses(fabric: &Fabric, ports: &Ports) -> Vec<SavedAddress> {
     learned.filter_map(address).collect()
 }
 
-/// Ports whose threads wait. Dropped, all go on.
+/// Ports whose threads wait. Dropping this value lets all of them continue.
 struct Parked<'a> {
     fabric: &'a Fabric,
     ports: Vec<(&'a str, &'a dyn HandOver)>,
-    /// No worker has a queue.
+    /// Whether no worker has a queue.
     is_held: bool,
 }
 
 impl Parked<'_> {
-    /// Takes all queues from the workers, and stops them. Returns when it has begun with that.
+    /// Takes all queues from the workers, and stops them. Returns the state of the ports, and the
+    /// time at which this began.
     fn pause(&mut self) -> Result<(Vec<(String, PausedPort)>, u64), Reason> {
         let mut left = ATTEMPTS;
         let since = loop {

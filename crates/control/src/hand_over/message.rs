@@ -1,7 +1,7 @@
 //! Messages between the two processes.
 //!
-//! A change of anything here, or of the state of ports, that an earlier daemon would misunderstand
-//! is another [`FORMAT`].
+//! A change here, or in the state of ports, that an earlier daemon would misunderstand requires
+//! another [`FORMAT`].
 
 use serde::{Deserialize, Serialize};
 use vhost_user::transport::saved::{FileNumber, Positions, SavedListener, SavedServer};
@@ -11,19 +11,19 @@ use crate::api::Counts;
 /// The format of the state.
 pub(crate) const FORMAT: u32 = 1;
 
-/// What the taker says.
+/// A message of the taker.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum FromTaker {
-    /// The list is right, and workers run: the state may come.
+    /// The list fits, and workers run: the giver may send the state.
     Prepare,
-    /// All state is in place: positions may come.
+    /// All state is in place: the giver may send the positions.
     Ready,
     /// The rings belong to this process.
     Taken,
 }
 
-/// What the giver says.
+/// A message of the giver.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum FromGiver {
@@ -41,16 +41,16 @@ pub(crate) enum FromGiver {
         /// Its state.
         state: Box<SavedPort>,
     },
-    /// The addresses that were learned. No more comes for now.
+    /// The learned addresses. The message ends the state.
     Addresses(Vec<SavedAddress>),
-    /// Where the rings of all ports stand, by the ports' names.
+    /// The positions of the rings of all ports, by the ports' names.
     Positions {
         /// The positions.
         ports: Vec<(String, PausedPort)>,
         /// The monotonic clock when the first queue stopped, in nanoseconds.
         since: u64,
     },
-    /// The giver goes on, for this reason.
+    /// The giver refuses and continues, for this reason.
     Refused(String),
 }
 
@@ -65,17 +65,17 @@ pub(crate) enum SavedPort {
     },
 }
 
-/// What changes in a port until its queues stop.
+/// The state of a port that changes until its queues stop.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PausedPort {
     /// Positions of vrings.
     pub positions: Positions,
-    /// What was counted on the queues.
+    /// The counts of the queues.
     pub counts: Vec<Counts>,
     /// Lengths of frames that queues of the host have read and not delivered, by queue.
     pub frames: Vec<Vec<u32>>,
-    /// The bytes of these frames. They travel beside the message, those of all ports in their order.
+    /// The bytes of these frames. They are sent beside the message, in the order of the ports.
     #[serde(skip)]
     pub bytes: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! The part of a port that another process can go on with.
+//! The hand-off of a port to another process.
 
 use vhost_user::net::Port;
 use vhost_user::transport::saved::Files;
@@ -20,16 +20,17 @@ impl<T> Pending<T> {
 
 /// A port that can be handed over.
 pub(crate) trait HandOver {
-    /// Has the port listen to nobody; its queues go on. Returns its state.
+    /// Stops the port's control thread, and returns the port's state. The queues continue.
     ///
     /// # Errors
-    /// Why it cannot be handed over now. Then it goes on.
+    /// The reason why the port cannot be handed over now. The port then continues.
     fn park(&self) -> Result<(SavedPort, Files), String>;
 
-    /// Stops all queues, which no worker has any more. `None`: the port's thread has ended.
+    /// Stops all queues, after they were taken from the workers. `None`: the port's thread has
+    /// ended.
     fn pause(&self) -> Pending<Option<PausedPort>>;
 
-    /// Goes on as before, as soon as workers get queues.
+    /// Continues as before, as soon as workers get queues.
     fn unpark(&self) -> Pending<()>;
 
     /// Starts a port that has the state of another process.
@@ -52,7 +53,7 @@ impl HandOver for Port {
 
     fn unpark(&self) -> Pending<()> {
         let done = self.server().unpark();
-        // Closed, and never written to.
+        // The channel is only closed, and never written to.
         Pending::new(move || done.recv().unwrap_or(()))
     }
 

@@ -1,4 +1,4 @@
-//! The new process, which takes over from a running daemon.
+//! The taker: the new process, which takes over from a running daemon.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,13 +21,13 @@ use crate::client::{Client, ClientError};
 use crate::config::{Config, PortSpec};
 use crate::ports::Ports;
 
-/// How long the giver may need for each message, parked ports included.
+/// The time that the giver has for each message, including the time to park ports.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why a running daemon cannot be taken over. It goes on as if nothing had happened.
+/// Why a running daemon cannot be taken over. The running daemon continues as before.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeOverError {
-    /// There is none, or it refuses.
+    /// There is no running daemon, or it refuses.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The configuration does not fit what the daemon serves, or the daemon hands over state that
@@ -42,7 +42,7 @@ pub enum TakeOverError {
         /// Why it cannot be restored.
         error: BackendError,
     },
-    /// The daemon went away, or sent what is not understood.
+    /// The daemon went away, or sent an invalid message.
     #[error("the running daemon does not hand over ({0}); see its log")]
     Broken(#[from] io::Error),
 }
@@ -60,7 +60,7 @@ pub struct TakeOver {
     manifest: Manifest,
 }
 
-/// What the daemon has handed over, apart from positions.
+/// The state that the daemon has handed over, apart from positions.
 pub(crate) struct Incoming {
     channel: Channel,
     pub control: Adopted,
@@ -70,8 +70,8 @@ pub(crate) struct Incoming {
 }
 
 impl TakeOver {
-    /// Asks the daemon at the control socket of `config`, and compares what it serves with
-    /// `config`. Nothing changes yet.
+    /// Asks the daemon at the control socket of `config`, and compares its manifest with `config`.
+    /// Nothing changes yet.
     ///
     /// # Errors
     /// When there is no daemon, or one of the two refuses.
@@ -96,7 +96,8 @@ impl TakeOver {
         self.manifest.metrics.is_some() && self.manifest.metrics == place
     }
 
-    /// Has the state come. The daemon's control threads wait from here on, and its rings go on.
+    /// Asks for the state and receives it. From then on the daemon's control threads wait, and its
+    /// rings continue.
     pub(crate) fn receive(mut self) -> Result<Incoming, TakeOverError> {
         self.channel.send(&FromTaker::Prepare, b"", &[], Instant::now() + TIMEOUT)?;
         let mut sockets = None;
@@ -128,7 +129,7 @@ impl TakeOver {
 
 fn adopt(saved: SavedListener, files: &mut Files) -> Result<Adopted, TakeOverError> {
     let socket = files.take(saved.socket).map_err(|_| out_of_turn())?;
-    // Whoever has the socket, too, could have made it block.
+    // The other process shares the socket, and could have made it block.
     rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
     Ok(Adopted { socket, file: saved.file })
 }
@@ -190,7 +191,8 @@ impl Incoming {
             })
             .collect::<Option<_>>()
             .ok_or_else(out_of_turn)?;
-        // Once this is sent, the rings are this process' alone. Until then they are the daemon's.
+        // The rings belong to the daemon until this message is sent, and only to this process
+        // afterwards.
         self.channel.send(&FromTaker::Taken, b"", &[], by)?;
         let count = positions.len();
         let pending: Vec<_> =
@@ -224,7 +226,7 @@ fn unknown(name: &str) -> String {
     )
 }
 
-/// What of the daemon's work the configuration does not go on with.
+/// The parts of the daemon's work that the configuration does not continue.
 fn problems(manifest: &Manifest, config: &Config) -> Vec<String> {
     if manifest.format != FORMAT {
         return vec![format!(

@@ -1,7 +1,8 @@
 //! The dashboard: files for a browser, and the figures that they show.
 //!
-//! The page has no outside resource, and no way to change anything. Whatever a name holds, the page
-//! inserts it as text; a Content-Security-Policy forbids all other scripts besides.
+//! The page has no outside resource, and no way to change anything. The page inserts names only as
+//! text, so a hostile name cannot add markup. A Content-Security-Policy also forbids all other
+//! scripts.
 
 use serde::Serialize;
 
@@ -9,7 +10,7 @@ use crate::api::{EventReport, Stats, VERSION};
 
 /// The page's own path.
 pub const PAGE: &str = "/dashboard";
-/// Where the page gets its figures.
+/// The path of the page's figures.
 pub const STATE: &str = "/dashboard/state.json";
 
 /// All files, by path, with their content types.
@@ -30,7 +31,7 @@ pub fn file(path: &str) -> Option<(&'static str, &'static str)> {
     found.map(|(_, content_type, text)| (*content_type, *text))
 }
 
-/// What `ringmain stats --json` shows, and the last events.
+/// The statistics of `ringmain stats --json`, and the last events.
 #[derive(Serialize)]
 struct State<'a> {
     version: u32,
@@ -42,7 +43,7 @@ struct State<'a> {
 /// The figures as JSON.
 ///
 /// # Errors
-/// The reason why there are none.
+/// The reason why there are no figures.
 pub fn state(stats: &Stats, events: Vec<EventReport>) -> Result<String, String> {
     let state = State { version: VERSION, stats, events };
     serde_json::to_string(&state).map_err(|error| error.to_string())
@@ -52,7 +53,7 @@ pub fn state(stats: &Stats, events: Vec<EventReport>) -> Result<String, String> 
 mod tests {
     use super::*;
 
-    /// What the files refer to each other by.
+    /// The files' references to each other lead to existing files.
     #[test]
     fn all_that_the_page_refers_to_is_there() {
         let (_, page) = file(PAGE).unwrap();

@@ -1,13 +1,13 @@
-//! One family of metrics: a name, what it means, and how its value is read out of a report.
+//! Families of metrics: a name, its meaning, and the value in a report.
 
 /// How a value develops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// Only grows, and starts anew with the daemon.
+    /// The value only grows, and restarts at zero with the daemon.
     Counter,
-    /// Goes up and down.
+    /// The value goes up and down.
     Gauge,
-    /// Counts durations by their length.
+    /// The value counts durations by their length.
     Histogram,
 }
 

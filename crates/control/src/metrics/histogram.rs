@@ -5,8 +5,8 @@ use runtime::histogram::bound;
 use super::labels::labels;
 use crate::api::Durations;
 
-/// All samples of `durations` with these labels, each with what follows the family's name. There
-/// are none if nothing is measured yet.
+/// All samples of `durations` with these labels. Each begins with the text that follows the
+/// family's name. Empty if nothing is measured yet.
 pub fn samples(own: &[(&str, &str)], durations: &Durations) -> Vec<(String, f64)> {
     if durations.counts.is_empty() {
         return Vec::new();

@@ -25,10 +25,10 @@ use crate::server::Handler;
 const LONGEST_REQUEST: usize = 8 << 10;
 /// Most headers of a request.
 const MAX_HEADERS: usize = 64;
-/// How long a client may take for its request, and again for reading the answer.
+/// The time that a client has for its request, and again for reading the answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the page at `/` says.
+/// The text of the page at `/`.
 const INDEX: &str = "Ringmain. Metrics for Prometheus are at /metrics.\n";
 const INDEX_WITH_DASHBOARD: &str =
     "Ringmain. Metrics for Prometheus are at /metrics, a dashboard is at /dashboard.\n";
@@ -46,7 +46,7 @@ const HEADERS: &str = "Cache-Control: no-store\r\n\
 
 /// Clients of the metrics' listener.
 pub struct HttpClients {
-    /// Where the counters come from.
+    /// The source of the counters.
     pub handler: Arc<dyn Handler>,
     /// Whether the header `Host` must name an address or `localhost`.
     pub names_are_checked: bool,
@@ -61,7 +61,7 @@ impl Connections for HttpClients {
     const MOST: usize = 8;
 
     fn serve(&self, stream: &mut UnixStream) {
-        // A client that is gone, or too slow, waits for no answer.
+        // A client that is gone or too slow gets no answer.
         let Ok(head) = read_head(stream) else { return };
         let _ = line::write(stream, &self.response(&head).bytes(), Instant::now() + TIMEOUT);
     }

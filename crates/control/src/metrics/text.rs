@@ -137,8 +137,8 @@ impl Page {
         }
     }
 
-    /// A family. One without samples is left out. Each sample has what follows the family's name:
-    /// labels, and before them the suffix of a histogram's sample.
+    /// Writes a family, unless it has no samples. Each sample begins with the text that follows the
+    /// family's name: the suffix of a histogram's sample, if any, and the labels.
     fn family(
         &mut self,
         (name, kind, help): (&str, Type, &str),

@@ -1,4 +1,4 @@
-//! What a stream of blocks holds, as it passes: how many packets, and the statistics.
+//! A scan of a passing stream of blocks: the number of packets, and the statistics.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{
 
 /// Type and length of a block.
 const HEADER: usize = 8;
-/// Longest block of statistics that is looked at.
+/// Longest block of statistics that is parsed.
 const LONGEST: usize = 4096;
 
 /// Follows a stream, counts its packets, and keeps the last statistics of each interface.
@@ -16,14 +16,14 @@ const LONGEST: usize = 4096;
 pub struct StreamScan {
     /// The block that has begun: all of it if it has statistics, or else its header.
     block: Vec<u8>,
-    /// Bytes of it that are not looked at, and have not come.
+    /// Bytes of the block that are skipped, and have not come yet.
     skip: usize,
     packets: u64,
     last: BTreeMap<u32, Statistics>,
 }
 
 impl StreamScan {
-    /// Looks at the next bytes of the stream.
+    /// Scans the next bytes of the stream.
     pub fn feed(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
@@ -52,7 +52,7 @@ impl StreamScan {
         Some((word(0)?, word(4)? as usize))
     }
 
-    /// How much of the block is to be kept.
+    /// The number of bytes of the block that must be kept.
     fn wanted(&self) -> usize {
         match self.kind_and_len() {
             Some((INTERFACE_STATISTICS, len)) if len <= LONGEST => len.max(HEADER),
@@ -60,7 +60,7 @@ impl StreamScan {
         }
     }
 
-    /// Goes on to the next block if this one is done with.
+    /// Continues with the next block if this one is complete.
     fn look(&mut self) {
         if self.skip > 0 || self.block.len() < self.wanted() {
             return;

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A reader of its own: type and body of each block. Checks lengths and padding.
+/// An independent reader: type and body of each block. Checks lengths and padding.
 fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     let mut blocks = Vec::new();
     while !bytes.is_empty() {
@@ -17,7 +17,7 @@ fn blocks(mut bytes: &[u8]) -> Vec<(u32, Vec<u8>)> {
     blocks
 }
 
-/// Codes and values of options, up to the end that has to be there.
+/// Codes and values of options, up to the required end.
 fn options(mut bytes: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut options = Vec::new();
     loop {
@@ -79,7 +79,7 @@ proptest! {
             comments.iter().map(|text| (OPT_COMMENT, text.clone().into_bytes())).collect();
         prop_assert_eq!(&found[1..], &texts[..]);
 
-        // However the stream is cut, the scan finds the last statistics.
+        // The scan finds the last statistics for every split of the stream.
         let (mut scan, mut rest) = (StreamScan::default(), &file[..]);
         for cut in cuts.iter().cycle() {
             let (now, behind) = rest.split_at((*cut).min(rest.len()));

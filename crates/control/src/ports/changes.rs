@@ -40,7 +40,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Why there is no port of this name to be changed.
+    /// The error for a name that is no port that can be changed.
     fn not_changeable(&self, name: &str) -> String {
         match self.vifs().into_iter().find(|vif| vif.name == name) {
             Some(vif) if vif.kind == Kind::Xen => format!(
@@ -55,7 +55,7 @@ impl Ports {
         }
     }
 
-    /// Restricts these ports as their settings and the budgets are now, and their use of memory.
+    /// Applies the present settings, budgets and limits of memory to these ports.
     pub(super) fn restrict(&self, concerned: impl Fn(&Port) -> bool) {
         for (_, port, backend) in self.in_service().filter(|(_, port, _)| concerned(port)) {
             backend.restrict(&self.fabric, &self.template(&port.spec.settings));
@@ -63,7 +63,7 @@ impl Ports {
         }
     }
 
-    /// The groups of the configuration, at the start.
+    /// Sets the groups of the configuration, at the start.
     pub fn set_security(&mut self, security: SecuritySpec) {
         self.security = security;
     }
@@ -86,18 +86,19 @@ impl Ports {
     /// Adds a budget: the keys and values of a `budget.add` request.
     ///
     /// # Errors
-    /// Lines for people, when something is wrong with it.
+    /// Lines for people, when the request has mistakes.
     pub fn request_budget(&mut self, object: &Map<String, Json>) -> Result<(), String> {
         let budget = BudgetSpec::from_request(object, &self.budgets.names());
         let budget = budget.map_err(|errors| errors.to_string())?;
         info!(budget = %budget.name, "added");
         self.budgets.insert(budget);
-        // A vif can name it now.
+        // Vifs may already name the new budget.
         self.restrict(|port| port.spec.kind == PortKind::Xen);
         Ok(())
     }
 
-    /// Changes a budget, for all ports that share it: the keys and values of a `budget.set` request.
+    /// Changes a budget, for all ports that share it: the keys and values of a `budget.set`
+    /// request.
     ///
     /// # Errors
     /// Lines for people, when there is no such budget, or something is wrong with a value. Then
@@ -108,7 +109,7 @@ impl Ports {
         if limits != present {
             self.budgets.insert(BudgetSpec { name: name.to_owned(), limits });
             info!(budget = %name, "changed");
-            // Vifs name budgets by themselves.
+            // Vifs name budgets in their own keys.
             self.restrict(|port| {
                 port.spec.settings.budget.as_deref() == Some(name)
                     || port.spec.kind == PortKind::Xen

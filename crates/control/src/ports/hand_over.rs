@@ -17,7 +17,7 @@ use crate::kind::Kind;
 use crate::report;
 
 impl Ports {
-    /// The ports in service that another process can go on with, and names and kinds of the others.
+    /// The ports in service that can be handed over, and names and kinds of the others.
     pub(crate) fn manifest(&self) -> (Vec<ManifestPort>, Vec<(String, Kind)>) {
         let (mut known, mut others) = (Vec::new(), Vec::new());
         for (name, port, backend) in self.in_service() {
@@ -39,7 +39,7 @@ impl Ports {
         all.filter_map(|(name, _, backend)| Some((name.as_str(), backend.hand_over()?))).collect()
     }
 
-    /// What was counted on the queues of a port. Reasons without drops are left out.
+    /// The counts of the queues of a port. Reasons without drops are left out.
     pub(crate) fn counts(&self, name: &str) -> Vec<Counts> {
         let queues = self.id(name).map(|id| self.fabric.counters(id)).unwrap_or_default();
         let counts = |queue: &Arc<QueueCounters>| {
@@ -50,7 +50,7 @@ impl Ports {
         queues.iter().map(counts).collect()
     }
 
-    /// Goes on with what another process has counted on a port that has no queues yet.
+    /// Continues with another process' counts of a port that has no queues yet.
     pub(crate) fn continue_counts(&self, name: &str, counts: &[Counts]) {
         let port = self.ports.get(name).zip(self.id(name));
         let Some((port, id)) = port else { return };
@@ -68,7 +68,7 @@ impl Ports {
     /// Adds a port with the state of one in another process. It is not in service yet.
     ///
     /// # Errors
-    /// When the state does not fit. Then it is not there.
+    /// When the state does not fit. The port is not added then.
     pub(crate) fn restore(
         &mut self,
         spec: PortSpec,

@@ -1,12 +1,12 @@
-//! Which ports are mirrored, and where.
+//! The ports that are mirrored, and their mirrors.
 
 use switch::Mirrors;
 
 use super::Ports;
 
 impl Ports {
-    /// Has the fabric mirror ports as their settings are now. To be called after any change of
-    /// ports, and now and then: vifs come and go by themselves.
+    /// Makes the fabric mirror ports by their present settings. Must be called after each change of
+    /// ports, and periodically, because vifs come and go by themselves.
     pub(super) fn follow_mirrors(&self) {
         self.fabric.set_mirrors(self.mirrors());
     }
@@ -21,9 +21,9 @@ impl Ports {
         let mut mirrors = Mirrors::default();
         for (name, port) in &self.ports {
             let mirror = port.spec.settings.mirror.as_ref();
-            // A mirror may be out of service, or removed: then there are no copies.
+            // There are no copies while a mirror is out of service or removed.
             let Some(mirror) = mirror.and_then(|mirror| self.id(mirror)) else { continue };
-            // One that has nobody to mirror at present is a mirror all the same.
+            // A mirror without ports to mirror at present is still a mirror.
             mirrors.ports.insert(mirror);
             let vifs = port.backend.iter().flat_map(|backend| backend.vifs(name));
             let vifs = vifs.filter_map(|vif| vif.status.port);

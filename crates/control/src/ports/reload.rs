@@ -8,7 +8,7 @@ use crate::config::{BudgetSpec, PortKind, PortSpec, SecuritySpec};
 use crate::reload::{Change, FileNames, Running};
 
 impl Ports {
-    /// From now on, these names belong to the configuration file.
+    /// Sets the names that belong to the configuration file.
     pub fn set_of_file(&mut self, names: FileNames) {
         self.of_file = names;
     }
@@ -64,7 +64,7 @@ impl Ports {
     }
 
     fn remove_of_file(&mut self, name: &str) {
-        // The changes name ports that are there.
+        // The changes name existing ports.
         let _ = self.remove(name);
     }
 
@@ -78,7 +78,7 @@ impl Ports {
         }
     }
 
-    /// Adds and changes budgets, and removes those that no port shares by now.
+    /// Adds and changes budgets, and removes those that no port shares any more.
     fn reload_budgets(&mut self, changes: &[Change]) {
         let (mut changed, mut any) = (Vec::new(), false);
         for change in changes {
@@ -99,7 +99,7 @@ impl Ports {
         }
         self.restrict(|port| {
             let budget = port.spec.settings.budget.as_ref();
-            // Vifs name budgets by themselves.
+            // Vifs name budgets in their own keys.
             let names_any = any && port.spec.kind == PortKind::Xen;
             names_any || budget.is_some_and(|name| changed.contains(&name))
         });

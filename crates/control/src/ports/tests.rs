@@ -51,7 +51,7 @@ fn start(ports: &Ports, spec: &PortSpec) -> Result<Box<dyn Backend>, BackendErro
     backend::start(&ports.fabric, spec, &RestrictionsTemplate::default(), ports.workers)
 }
 
-/// Ports of which one could not start, since a file is where its socket is to be.
+/// Ports of which one could not start, because its socket's path is a file.
 fn with_a_missing_port(socket: &Path) -> (Ports, Vec<(Arc<PortSpec>, RestrictionsTemplate)>) {
     let mut ports = ports();
     std::fs::write(socket, "not a socket").unwrap();
@@ -91,7 +91,7 @@ fn a_port_that_is_removed_while_it_starts_leaves_nothing_behind() {
     assert!(!socket.exists() && ports.names().is_empty());
 }
 
-/// Another port of the same name comes in between: the outcome is not the new port's.
+/// Another port of the same name comes in between: the result does not belong to the new port.
 #[test]
 fn a_port_that_is_replaced_while_it_starts_keeps_its_own_backend() {
     let dir = tempfile::tempdir().unwrap();

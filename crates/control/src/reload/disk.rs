@@ -1,4 +1,4 @@
-//! What a reload does to disks.
+//! The changes of a reload to disks.
 
 use super::{Change, Running};
 use crate::config::{Config, DiskSpec, XenDisksSpec};
@@ -8,14 +8,14 @@ use crate::config::{Config, DiskSpec, XenDisksSpec};
 pub struct RunningDisk {
     /// Its description.
     pub spec: DiskSpec,
-    /// A front-end can connect, or has.
+    /// Whether a front-end can connect, or has connected.
     pub in_service: bool,
-    /// The image has become longer than the disk.
+    /// Whether the image has become longer than the disk.
     pub has_grown: bool,
 }
 
 impl RunningDisk {
-    /// The disk as `wanted` has it, as far as that can change in service.
+    /// The disk with the settings of `wanted` that can change in service.
     fn with_settings(&self, wanted: &DiskSpec) -> DiskSpec {
         DiskSpec { settings: wanted.settings.clone(), ..self.spec.clone() }
     }
@@ -51,7 +51,7 @@ impl Running {
     }
 }
 
-/// What makes of the running disks those of `wanted`.
+/// The changes from the running disks to those of `wanted`.
 pub(super) fn changes(running: &Running, wanted: &Config) -> Vec<Change> {
     let present = |name: &str| running.disks.iter().find(|disk| disk.spec.name == name);
     let changed = wanted.disks.iter().filter_map(|disk| match present(&disk.name) {
@@ -72,8 +72,8 @@ fn xen_change(present: &XenDisksSpec, wanted: &XenDisksSpec) -> Option<Change> {
     (!keys.is_empty()).then(|| Change::SetXenDisks(wanted.clone(), keys))
 }
 
-/// The name of the disks of Xen guests, if they differ in what cannot change by a reload: in
-/// anything but their settings.
+/// The name of the disks of Xen guests, if they differ in anything except their settings, which a
+/// reload cannot change.
 pub fn fixed_xen_disks(present: &Config, wanted: &Config) -> Option<String> {
     let (present, wanted) = (present.xen_disks.as_ref(), wanted.xen_disks.as_ref());
     let set = present.zip(wanted).is_some_and(|(present, wanted)| {

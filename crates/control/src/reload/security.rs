@@ -4,8 +4,8 @@ use super::{Change, Running};
 use crate::api::{ReloadAction, ReloadSubject};
 use crate::config::{AddressGroupSpec, Config, SecuritySpec};
 
-/// The reasons against a reload: a line for each port that stays although a security group of it
-/// does not.
+/// The reasons against a reload: a line for each port that stays although one of its security
+/// groups is removed.
 pub(super) fn conflicts(running: &Running, wanted: &Config) -> Vec<String> {
     let known = wanted.security.names();
     let mut conflicts = Vec::new();

@@ -15,7 +15,7 @@ fn budget(name: &str, more: &str) -> String {
     format!("[[budget]]\nname = \"{name}\"\n{more}\n")
 }
 
-/// A daemon that runs what a file says, and `added` of commands.
+/// A daemon that runs the objects of a file, and `added` by commands.
 fn running(file: &Config, added: &Config) -> Running {
     Running {
         ports: file.ports.iter().chain(&added.ports).cloned().collect(),
@@ -97,7 +97,7 @@ fn what_commands_have_added_stays_unless_the_file_has_it_now() {
     let [a, b] = ["a", "b"].map(|name| port(name, ""));
     assert!(beside(&a, &b, &a).is_empty());
     assert_eq!(beside(&a, &b, ""), ["remove port a"]);
-    // The file takes it over as it is.
+    // The file takes the port over unchanged.
     assert!(beside(&a, &b, &format!("{a}{b}")).is_empty());
     let slower = port("b", "tx-rate = \"1Mbit\"");
     assert_eq!(beside(&a, &b, &format!("{a}{slower}")), ["set port b: tx_rate"]);
@@ -169,7 +169,7 @@ fn other_keys_of_a_disk_are_fixed_while_it_is_in_service() {
     let want = want.map(|(name, keys)| (name.to_owned(), strings(keys)));
     assert_eq!(running.fixed_disks(&new), want);
     assert!(running.fixed_disks(&old).is_empty());
-    // Nobody uses the others.
+    // The other disks are not in service.
     running.disks.iter_mut().for_each(|disk| disk.in_service = false);
     assert!(running.fixed_disks(&new).is_empty());
     let replaced = changes(&running, &new);

@@ -12,9 +12,9 @@ pub fn no_counts() -> Counts {
     Counts { drops, ..Counts::default() }
 }
 
-/// Adds to `sum` what was counted on ports that `end` takes away.
+/// Adds to `sum` the counts of the ports that `end` removes.
 pub fn add_removed(sum: &mut Counts, fabric: &Fabric, ports: &[PortId], end: impl FnOnce()) {
-    // Workers go on counting while they are removed.
+    // Workers continue to count while the ports are removed.
     let counters: Vec<_> = ports.iter().flat_map(|port| fabric.counters(*port)).collect();
     end();
     counters.iter().for_each(|queue| sum.add(&counts(queue)));
@@ -52,7 +52,7 @@ pub fn counts(queue: &QueueCounters) -> Counts {
     }
 }
 
-/// Adds what another process has counted to the counters of a queue pair that no worker has yet.
+/// Adds another process' counts to the counters of a queue pair that no worker serves yet.
 pub fn continue_counts(queue: &QueueCounters, counts: &Counts) {
     for (counter, count) in [
         (&queue.tx.frames, counts.tx_frames),

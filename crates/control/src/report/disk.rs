@@ -1,4 +1,4 @@
-//! The report of a disk in service, whoever its guest is.
+//! The report of a disk in service, for any kind of guest.
 
 use storage::count::RequestType;
 use storage::disks::DiskId;

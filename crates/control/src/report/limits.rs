@@ -6,7 +6,7 @@ use storage::limits::DiskRates;
 use crate::api::{DirectionReport, DiskLimitsReport, LimitsReport};
 use crate::config::{DirectionLimits, RateLimits};
 
-/// The limits in force, with the bursts that hold where none are set.
+/// The limits in force, with the default bursts where none are set.
 pub fn limits(limits: &RateLimits) -> LimitsReport {
     let direction = |limits: &DirectionLimits| {
         let (bytes, frames) = (limits.bytes_rate(), limits.frames_rate());
@@ -41,7 +41,7 @@ pub(super) fn vif_limits(mut limits: LimitsReport, own: Option<Rate>) -> LimitsR
     limits
 }
 
-/// Each as one writes it.
+/// Each in text form.
 pub(super) fn texts<T: ToString>(values: &[T]) -> Vec<String> {
     values.iter().map(T::to_string).collect()
 }

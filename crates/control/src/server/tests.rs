@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::*;
 use crate::client::{Client, ClientError};
 
-/// Has one port.
+/// A handler with one port.
 struct One;
 
 impl Handler for One {

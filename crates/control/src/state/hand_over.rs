@@ -12,12 +12,12 @@ use crate::hand_over::{End, Giver, Incoming, Shared, TakeOverError};
 use crate::ports::Ports;
 
 impl DaemonState {
-    /// The sockets that another process would go on with.
+    /// Sets the sockets that a hand-off gives to another process.
     pub(crate) fn set_listeners(&self, control: Shared, metrics: Option<Shared>) {
         self.giver.set_listeners(control, metrics);
     }
 
-    /// What this process does after another one has taken over.
+    /// Sets the function that is called after another process has taken over.
     pub(crate) fn set_end(&self, end: End) {
         self.giver.set_end(end);
     }
@@ -27,7 +27,7 @@ impl DaemonState {
         self.giver.has_handed_over()
     }
 
-    /// What another process would go on with.
+    /// The list of what another process would take over.
     pub(super) fn manifest(&self, formats: &[u32]) -> Result<Manifest, String> {
         let ports = self.lock();
         let metrics = self.config.metrics.as_ref().map(MetricsSpec::place);
@@ -42,13 +42,13 @@ impl DaemonState {
         names
     }
 
-    /// Hands over to the process at the other end of `stream`. Returns if this process goes on.
+    /// Hands over to the process at the other end of `stream`. Returns if this process continues.
     pub(super) fn hand_over(&self, stream: UnixStream) {
         let Some(_one) = self.giver.try_begin() else {
             warn!("another process is taking over already");
             return;
         };
-        // Nothing is configured meanwhile.
+        // No reload may run meanwhile.
         let _reloading = self.reloading.lock();
         info!("a new process is about to take over");
         let obstacles =
@@ -57,7 +57,7 @@ impl DaemonState {
         warn!(reason, "not handed over; this daemon goes on");
     }
 
-    /// Takes ports over, and returns those of `specs` that nobody has served.
+    /// Takes ports over, and returns those of `specs` that the other process has not served.
     pub(crate) fn take(
         &self,
         incoming: &mut Incoming,

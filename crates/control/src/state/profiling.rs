@@ -8,10 +8,10 @@ use crate::natural;
 use crate::profile::{GUEST_POLL, GUEST_TIMEOUT, Subject};
 
 impl DaemonState {
-    /// The counts so far. Profiling goes on for another while.
+    /// The counts so far. Prolongs profiling by `time`.
     pub(super) fn profile(&self, time: Duration) -> Reply {
         let (number, since) = {
-            // Concurrent requests have a number each, and the last one counts.
+            // Each concurrent request has its own number, and the last one counts.
             let mut lease = self.profiler.lock();
             let number = lease.prolong(time);
             self.fabric.sample(number);
@@ -23,7 +23,7 @@ impl DaemonState {
             let queues = self.fabric.counters(subject.port);
             self.profiler.port(subject, &queues, since)
         };
-        // Read before guests are waited for, so that all counts belong to the same time.
+        // The counts are read before the wait for guests, so that all belong to the same time.
         let subjects = self.lock().subjects(number);
         let mut ports: Vec<_> = subjects.into_iter().map(report).collect();
         self.await_guests(number);
@@ -36,8 +36,8 @@ impl DaemonState {
         Reply::Profile(Box::new(Profile { duration_ns, workers, ports }))
     }
 
-    /// Requests from guests what they have counted, and waits for their answers for a while. The
-    /// ports are not locked meanwhile, so that a guest that does not answer delays nobody else.
+    /// Requests the guests' counts, and waits for the answers for a limited time. The ports are not
+    /// locked meanwhile, so a guest that does not answer delays no other request.
     fn await_guests(&self, number: u64) {
         let until = Instant::now() + GUEST_TIMEOUT;
         self.lock().request_times(number);

@@ -1,4 +1,4 @@
-//! A reload: reads the configuration file, and applies what has changed.
+//! A reload: reads the configuration file, and applies the changes.
 
 use tracing::info;
 
@@ -10,12 +10,12 @@ use crate::confinement;
 use crate::reload::{Change, FileNames, Running, changes, fixed_keys, fixed_xen_disks};
 
 impl DaemonState {
-    /// Reads the configuration file anew, and applies what has changed; a dry run only tells it.
+    /// Reads the configuration file again, and applies the changes. A dry run only reports them.
     ///
     /// # Errors
-    /// Lines for people. Then nothing has changed.
+    /// The problems, in lines for people. Nothing has changed then.
     pub fn reload(&self, dry_run: bool) -> Result<ReloadReport, String> {
-        // One after the other, so that the text that was read last is the one in force.
+        // Reloads run one after the other, so that the text that was read last is in force.
         let _alone = self.reloading.lock();
         let file = self.file.as_ref().ok_or("this daemon was started without a file")?;
         let text = file.read().map_err(|error| unreadable(&error))?;
@@ -39,14 +39,14 @@ impl DaemonState {
         overlays.reload(&changes, &mut reports);
         let gone = disks.remove_gone(&changes);
         drop((overlays, disks, ports));
-        // Not while anything is locked: requests may be under way.
+        // The disks are dropped without locks, because requests may be under way.
         drop(gone);
         self.disks.lock().reload(&changes, &mut reports);
         info!(changes = reports.len(), "the configuration is reloaded");
         Ok(ReloadReport { applied: true, changes: reports })
     }
 
-    /// The configuration in a text, and how it differs from what is running.
+    /// The configuration in a text, and its differences from the running objects.
     fn compare(
         &self,
         file: &ConfigFile,
@@ -55,7 +55,7 @@ impl DaemonState {
     ) -> Result<(Config, Vec<Change>), String> {
         let wrong = |errors: ConfigErrors| errors.to_string();
         let alone = file.parse(text, &Others::default()).map_err(wrong)?;
-        // Which ports and disks stay is known only now.
+        // The ports and disks that stay are known only now.
         let others = Others {
             ports: running.kept(&alone).collect(),
             disks: running.kept_disks(&alone).collect(),
@@ -111,7 +111,7 @@ impl DaemonState {
     }
 }
 
-/// Why there is no text. The daemon may have become another user since the start.
+/// Why there is no text. The daemon may have changed its user since the start.
 fn unreadable(error: &FileError) -> String {
     match error {
         FileError::Unreadable { .. } => {

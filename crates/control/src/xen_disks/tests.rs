@@ -12,7 +12,7 @@ use super::*;
 use crate::api::DiskLimitsReport;
 use crate::config::{Config, Host, disk_changes};
 
-/// A host without a datapath that anybody uses: its vbds wait for their frontends.
+/// A host without a datapath in use: its vbds wait for their frontends.
 struct Site {
     machine: Machine,
     disks: Arc<Disks>,
@@ -44,7 +44,7 @@ fn device(with: impl FnOnce(&Device<'_>)) {
 }
 
 impl Site {
-    /// With the vbd of one guest. The service could not be started so far.
+    /// A site with the vbd of one guest. The service could not be started so far.
     fn new(more: &str) -> Site {
         let doorbells = group::doorbells(1).unwrap();
         let pipelines = vec![BlockPipeline::new(engine::best().unwrap(), ThreadUsage::default)];
@@ -93,7 +93,7 @@ fn limits_are_those_of_all_until_they_are_set_for_one() {
 
     assert_eq!(site.set("vbd1.51712", &["iops=500", "iops-burst=7"]), Some(Ok(())));
     assert_eq!(site.shown(), vbd(limits(Some((500, 7)), None)));
-    // A change of what was set before: the burst stays.
+    // A setting is changed again, and the burst stays.
     assert_eq!(site.set("vbd1.51712", &["iops=600", "bandwidth=1MB"]), Some(Ok(())));
     let bytes = Some((1_000_000, 1 << 20));
     assert_eq!(site.shown(), vbd(limits(Some((600, 7)), bytes)));
@@ -102,7 +102,7 @@ fn limits_are_those_of_all_until_they_are_set_for_one() {
     let all = limits(None, Some((2_000_000, 1 << 20)));
     assert_eq!(site.shown(), vbd(all));
     assert_eq!(site.xen.spec().settings, spec("bandwidth = \"2MB\"").settings);
-    // A change of one begins with what all have.
+    // A change of one vbd begins with the common settings.
     assert_eq!(site.set("vbd1.51712", &["iops=500"]), Some(Ok(())));
     assert_eq!(site.shown(), vbd(limits(Some((500, 128)), Some((2_000_000, 1 << 20)))));
 }

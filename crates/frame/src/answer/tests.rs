@@ -25,7 +25,7 @@ fn arp(tag: &[u8], sender_ip: [u8; 4]) -> Vec<u8> {
     };
     let mut message = vec![0; request.buffer_len()];
     request.emit(&mut ArpPacket::new_unchecked(&mut message[..]));
-    // Padding, which an answer needs not.
+    // Padding, which an answer does not need.
     [&BROADCAST[..], &SRC, tag, &[8, 6], &message, &[0xaa; 18]].concat()
 }
 
@@ -105,7 +105,7 @@ fn probes_and_announcements_are_for_the_owner() {
 }
 
 proptest! {
-    /// Whatever a sender writes: the answer is in the owner's name, and for the sender.
+    /// The answer is in the owner's name and for the sender, whatever the sender writes.
     #[test]
     fn answers_are_in_the_name_of_the_owner(
         kind in 0..3usize,

@@ -24,7 +24,7 @@ fn instruction(line: &str) -> Instruction {
     Instruction { code: code as u16, jt: jt as u8, jf: jf as u8, k }
 }
 
-/// What there is to know about a frame.
+/// The properties of a frame.
 #[derive(Clone, Debug)]
 struct Sample {
     vlan: Option<u16>,
@@ -187,7 +187,7 @@ proptest! {
         }
     }
 
-    /// Whatever was not refused, ends, and stays within the packet.
+    /// A program that was not refused ends, and stays within the packet.
     #[test]
     fn any_program_is_refused_or_ends(
         program in vec(instructions(), 1..60),

@@ -91,7 +91,7 @@ fn written_for_zero(recipe: Recipe) -> u16 {
         complete_csum(&mut frame, &h, csum, Sum::new()).unwrap();
         get_u16(&frame, at).unwrap()
     };
-    // What is missing to all ones without a payload, as a payload, makes the checksum zero.
+    // A payload that completes the sum to all ones makes the checksum zero.
     let missing = complete([0, 0]);
     complete(missing.to_be_bytes())
 }

@@ -128,7 +128,7 @@ fn fragments_of_one_datagram_hash_alike() {
         frame[20..22].copy_from_slice(&field.to_be_bytes());
         hash(&frame)
     };
-    // What stands where the ports would be is payload in later fragments.
+    // Later fragments have payload at the place of the ports.
     let first = fragment(0x2000, (53, 53));
     assert_eq!(first, fragment(0x2001, (1, 2)));
     assert_eq!(first, fragment(0x0002, (3, 4)));
@@ -159,7 +159,7 @@ proptest! {
     fn any_bytes_are_survived(frame in prop::collection::vec(any::<u8>(), 14..150), other in prop::collection::vec(any::<u8>(), 0..150)) {
         let h = parse(&frame).unwrap();
         flow_hash(&h, &frame);
-        // Not even a view of another frame may hurt.
+        // Even a view of another frame must do no harm.
         flow_hash(&h, &other);
     }
 }

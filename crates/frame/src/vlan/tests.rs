@@ -13,7 +13,8 @@ fn load(frame: &[u8], start: usize) -> (Head, Headers, Offload) {
 proptest! {
     #[test]
     fn edits_make_the_frame_that_has_such_tags(mut recipe in recipes(60), tci: u16, which in 0..4usize) {
-        // Both parsers' views end at 128 bytes, so longer headers would be known to one and not to the other.
+        // Both parsers' views end at 128 bytes, so longer headers would be known to one and not to
+        // the other.
         prop_assume!(recipe.end() <= 124);
         let edit = [TagEdit::Keep, TagEdit::Pop, TagEdit::Push(tci), TagEdit::Replace(tci)][which];
         recipe.tags.truncate(1);

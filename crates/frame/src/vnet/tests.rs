@@ -65,7 +65,7 @@ proptest! {
         prop_assert_eq!(got, Ok(Offload { gso, ..wanted }));
     }
 
-    /// Whatever passes can be handed over or worked off.
+    /// Metadata that passes can be handed over or done in software.
     #[test]
     fn what_passes_can_be_worked_off(
         recipe in recipes(3000), damage in prop::collection::vec((14..128usize, any::<u8>()), 0..3),

@@ -2,9 +2,9 @@
 //!
 //! The outer UDP checksum covers the whole inner frame. Where the inner frame has a checksum that
 //! is still to be completed, the outer one follows from headers alone (local checksum offload):
-//! once the inner checksum is right, all that it covers sums up to the complement of what its field
-//! holds now, whatever the payload is. The payload is then summed once, by whoever completes the
-//! inner checksum, or never, where the receiver takes it uncompleted.
+//! once the inner checksum is right, the bytes that it covers sum up to the complement of the
+//! field's present value, for any payload. The payload is then summed only once, when the inner
+//! checksum is completed, or never, if the receiver takes a partial checksum.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -48,7 +48,7 @@ impl Ends {
     }
 }
 
-/// What a tunnel's outer headers have in common.
+/// The fields that all outer headers of a tunnel share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Template {
     /// This host's address on the wire, then the next hop's.
@@ -63,7 +63,7 @@ pub struct Template {
     pub vni: Vni,
 }
 
-/// What the outer checksum has to know of an inner frame.
+/// The part of the outer checksum that covers an inner frame.
 #[derive(Clone, Copy, Debug)]
 pub enum Covered<'a> {
     /// The first bytes of the frame, up to and with the checksum's field at least, and the checksum
@@ -129,8 +129,8 @@ impl Template {
         let mut outer = Outer { bytes: [0; OUTER_V6], len: 0 };
         outer.push(&self.link.1.0);
         outer.push(&self.link.0.0);
-        // The pseudo header's place does not matter to the sum, but only an even one is right: what
-        // was summed so far may be odd, so the pseudo header is summed apart.
+        // The pseudo header may be anywhere in the sum, but only at an even offset. The bytes
+        // summed so far may be odd in number, so the pseudo header is summed separately.
         let mut all = Sum::new();
         match self.ends {
             Ends::V4(source, destination) => {

@@ -23,7 +23,7 @@ fn whole(template: &Template, inner: &[u8], covered: Covered<'_>) -> Vec<u8> {
     [outer.as_slice(), inner].concat()
 }
 
-/// What etherparse finds: the VXLAN header and the inner frame, if all lengths and checksums are
+/// The VXLAN header and the inner frame as etherparse finds them, if all lengths and checksums are
 /// right.
 fn oracle(frame: &[u8]) -> Vec<u8> {
     let packet = SlicedPacket::from_ethernet(frame).unwrap();

@@ -34,7 +34,7 @@ fn rows_of_bridges_and_of_vxlan_devices_are_told_apart() {
         message(28, &neighbour(3, NUD_NOARP, &[lladdr.clone(), master.clone()])),
         message(28, &neighbour(3, NUD_NOARP, &[lladdr.clone(), encoded(NDA_DST, &[10, 9, 0, 3])])),
         message(29, &neighbour(3, NUD_PERMANENT, &[zero, encoded(NDA_DST, &bytes.octets())])),
-        // The bridge's own address, and what is no row of a bridge.
+        // The bridge's own address, and a message that is no row of a bridge.
         message(28, &neighbour(4, NUD_PERMANENT, &[lladdr.clone(), master])),
         message(28, &neighbour(4, NUD_NOARP, &[lladdr])),
         message(16, &[0; 16]),
@@ -62,10 +62,10 @@ fn addresses_of_the_control_plane_and_of_this_host_are_told_apart() {
     let messages = [
         message_of(28, libc::AF_INET, learned, &[v4_dst.clone(), lladdr.clone()]),
         message_of(28, libc::AF_INET6, learned | NTF_ROUTER, &[v6_dst, lladdr.clone()]),
-        // The station of a row that goes may be gone before.
+        // The station of a removed row may be gone before the row.
         message_of(29, libc::AF_INET, learned, std::slice::from_ref(&v4_dst)),
         message_of(28, libc::AF_INET, 0, &[v4_dst, lladdr.clone()]),
-        // A group's, and one without an address.
+        // A row of a multicast group, and one without an address.
         message_of(28, libc::AF_INET, 0, &[encoded(NDA_DST, &[224, 0, 0, 22]), lladdr.clone()]),
         message_of(28, libc::AF_INET, learned, &[lladdr]),
     ];

@@ -1,4 +1,4 @@
-//! A TAP that another process goes on with: the descriptors of its queues, and the frames that were
+//! Hand-off of a TAP to another process: the descriptors of its queues, and the frames that were
 //! read from them and not delivered. A device whose queues stay open keeps its place in a bridge.
 
 use std::io;
@@ -22,7 +22,7 @@ impl Tap {
         self.files.iter().map(|file| file.try_clone()).collect()
     }
 
-    /// Takes all queues from the fabric. Returns the frames that lie in each.
+    /// Takes all queues from the fabric. Returns the frames that each queue holds.
     pub fn hold(&self) -> Vec<Frames> {
         let mut queues = self.queues();
         let attached: Vec<_> = queues
@@ -60,7 +60,7 @@ impl Tap {
                 }
             }
         }
-        // A port that is gone keeps none.
+        // The fabric returns no queues for a removed port.
         let back = self.fabric.put_back(self.port, changes).into_iter();
         queues.extend(back.flatten().map(Place::Attached));
     }
@@ -69,7 +69,7 @@ impl Tap {
     /// [`put_back`](Self::put_back).
     ///
     /// # Errors
-    /// When they are not the device's queues, or the fabric refuses the port.
+    /// When a descriptor is no queue of the device, or the fabric refuses the port.
     pub fn restore(
         fabric: Arc<Fabric>,
         config: TapConfig,
@@ -89,7 +89,7 @@ impl Tap {
             let unset =
                 |error| TapError::Set { name: config.device.clone(), what: "offloads", error };
             let accepts = tun::set_offloads(&file).map_err(unset)?;
-            // Whoever has the queue, too, could have made it block.
+            // The other process shares the queue, and could have made it block.
             rustix::io::ioctl_fionbio(&file, true).map_err(|_| foreign())?;
             queues.push(TapQueue::new(file, accepts)?);
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use overlay::Refusal;
 use ring::datagrams::Outcome;
 
-/// What became of datagrams. Several workers write, once a burst each.
+/// Counts of datagrams by their outcome. Several workers write, each once for a burst.
 #[derive(Debug, Default)]
 pub struct UnderlayCounters {
     refused: [AtomicU64; Refusal::ALL.len()],
@@ -21,20 +21,19 @@ pub struct UnderlayCounters {
 /// The counts at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnderlayCounts {
-    /// Datagrams that came: those that became frames, and those that were refused.
+    /// Received datagrams: those that became frames, and those that were refused.
     pub received: u64,
-    /// System calls that brought some.
+    /// System calls that returned received datagrams.
     pub receive_calls: u64,
-    /// Datagrams that the kernel took.
+    /// Datagrams that the kernel accepted for sending.
     pub sent: u64,
-    /// System calls for that.
+    /// System calls that sent datagrams.
     pub send_calls: u64,
-    /// Why datagrams were lost, and how many: those that came, by [`Refusal`], then those that were
-    /// to be sent.
+    /// Lost datagrams by reason: first received ones, by [`Refusal`], then outgoing ones.
     pub drops: Vec<(&'static str, u64)>,
 }
 
-/// The names of drops of datagrams that were to be sent, and what they mean.
+/// The names of drops of outgoing datagrams, and their meanings.
 pub const SEND_DROPS: [(&str, &str); 3] = [
     ("socket_full", "The sending socket had no room: the underlay is slower than the frames."),
     ("underlay_mtu", "The datagram is longer than the underlay's MTU."),
@@ -42,18 +41,18 @@ pub const SEND_DROPS: [(&str, &str); 3] = [
 ];
 
 impl UnderlayCounters {
-    /// `datagrams` came by one system call.
+    /// Counts `datagrams` that one system call received.
     pub(super) fn received(&self, datagrams: u64) {
         self.received.fetch_add(datagrams, Ordering::Relaxed);
         self.receive_calls.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A datagram was refused.
+    /// Counts a refused datagram.
     pub(super) fn refused(&self, refusal: Refusal) {
         self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A batch was sent.
+    /// Counts a sent batch.
     pub(super) fn sent(&self, outcome: &Outcome) {
         let add = |counter: &AtomicU64, count: u64| {
             if count > 0 {

@@ -16,8 +16,8 @@ use ring::device::Put;
 
 use super::counters::UnderlayCounters;
 
-/// A pair that encapsulates. Nothing is ever fetched from it: what comes from the VTEP comes by the
-/// underlay's own pairs.
+/// A pair that encapsulates. Nothing is fetched from it: frames of the VTEP come by the underlay's
+/// own pairs.
 ///
 /// Frames stay in their senders' memory until [`flush`](QueuePair::flush), which comes before any
 /// of them is completed.
@@ -41,13 +41,13 @@ impl EgressPair {
     /// Adds one frame to the batch, of the flow with this hash.
     #[inline]
     fn add(&mut self, packet: &Packet<'_>, hash: u32) -> Put {
-        // The upper bits are as good as the lower ones, which receivers' queues are chosen by.
+        // The lower bits select receivers' queues, so the upper ones are used here.
         let lane = (hash >> 28) as u8;
         loop {
             match self.batch.push(lane, &self.header, packet.head, packet.body) {
                 Some(true) => return Put::Done,
                 Some(false) if !self.batch.is_empty() => self.send(),
-                // Longer than a datagram, in too many pieces, or its pages are gone.
+                // The frame is longer than a datagram, has too many pieces, or its pages are gone.
                 _ => return Put::Refused,
             }
         }
@@ -69,7 +69,7 @@ impl QueuePair for EgressPair {
     fn rewind(&mut self, _: usize) {}
 
     fn accepts(&self) -> Accepts {
-        // An inner frame is whole: checksums and segments are made before it comes here.
+        // An inner frame must be complete: checksums and segmentation are done before this port.
         Accepts::default()
     }
 

@@ -22,10 +22,10 @@ use super::Shared;
 
 /// Buffers of a worker.
 const BUFFERS: u16 = 32;
-/// Bytes of each: what the kernel puts together of one flow.
+/// Bytes of each buffer: the most that the kernel coalesces of one flow.
 const BUFFER: u32 = 65_536;
 
-/// A frame that came, and that is not complete.
+/// A received frame that is not completed yet.
 #[derive(Clone, Copy)]
 struct Landed {
     /// The port that stands for its VTEP.
@@ -35,17 +35,19 @@ struct Landed {
     len: u32,
 }
 
-/// A pair that decapsulates. The first `fetched` of `frames`, oldest first, are under way; the
-/// others were rewound, or are of another VTEP than those before, and come with a later burst.
+/// A pair that decapsulates.
+///
+/// The first `fetched` of `frames`, oldest first, are under way. The others were rewound, or belong
+/// to another VTEP than those before, and come with a later burst.
 pub(super) struct IngressPair {
     socket: OwnedFd,
     shared: Arc<Shared>,
-    /// The VTEPs, as far as they are known here, and which version of the table that is.
+    /// The table of VTEPs as this pair knows it, and the version of the table.
     table: Arc<VtepTable>,
     version: u64,
     batch: ReceiveBatch,
     free: Vec<u16>,
-    /// How many frames of each buffer are not complete.
+    /// How many frames of each buffer are not completed.
     used: [u32; BUFFERS as usize],
     frames: VecDeque<Landed>,
     fetched: usize,
@@ -63,20 +65,20 @@ impl IngressPair {
             batch: ReceiveBatch::new(BUFFERS, BUFFER)?,
             free: (0..BUFFERS).rev().collect(),
             used: [0; BUFFERS as usize],
-            // A datagram has 22 bytes at least, but the kernel puts no more than 64 together.
+            // A datagram has 22 bytes at least, but the kernel coalesces at most 64.
             frames: VecDeque::with_capacity(usize::from(BUFFERS) * 64),
             fetched: 0,
             received: Vec::with_capacity(BUFFERS.into()),
         })
     }
 
-    /// Whether a frame is here that is not under way.
+    /// Whether any frame is not under way.
     fn has_frames(&self) -> bool {
         self.fetched < self.frames.len()
     }
 
-    /// Reads what the socket has, by one system call. False: nothing came, or no frame of it is let
-    /// in.
+    /// Reads from the socket by one system call. False: nothing came, or no received frame is
+    /// admitted.
     fn receive(&mut self) -> bool {
         if self.free.is_empty() {
             return false;
@@ -98,10 +100,10 @@ impl IngressPair {
         self.has_frames()
     }
 
-    /// Lets frames in, each by itself. Returns how many datagrams came.
+    /// Admits the frames one by one. Returns how many datagrams came.
     fn admit(&mut self, one: Received) -> u64 {
         let (mut at, mut datagrams) = (0, 0);
-        // All came from one VTEP, and nearly always to one network.
+        // All datagrams came from one VTEP, and nearly always in one network.
         let mut last: Option<([u8; VXLAN_LEN], PortId)> = None;
         while at < one.len {
             let len = one.segment.min(one.len - at);
@@ -126,7 +128,7 @@ impl IngressPair {
         datagrams
     }
 
-    /// The port that a datagram at `at` of a buffer came in on.
+    /// The ingress port of the datagram at `at` in a buffer.
     fn ingress(
         &self,
         one: &Received,
@@ -230,8 +232,9 @@ impl QueuePair for IngressPair {
     }
 
     fn arm(&mut self, _: bool) -> Result<bool, QueueError> {
-        // The socket was empty when it was read last, and signals what comes later. Datagrams that
-        // are not let in are read until there are no more, but not for ever.
+        // The socket was empty when it was last read, and signals later datagrams. Datagrams that
+        // are not admitted are read until none is left, but the number of reads is limited: a peer
+        // could send them without end.
         for _ in 0..4 {
             if self.has_frames() || self.receive() {
                 return Ok(true);
@@ -252,7 +255,7 @@ impl QueuePair for IngressPair {
 }
 
 impl IngressPair {
-    /// Whether the socket has something.
+    /// Whether the socket has a datagram.
     fn is_readable(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];

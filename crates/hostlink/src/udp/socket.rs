@@ -7,15 +7,15 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use ring::datagrams::LANES;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-/// Bytes of frames that a socket may hold, if the kernel allows so many: about 3 ms at 10 Gb/s.
+/// Bytes of frames that a socket may hold, if the kernel allows it: about 3 ms at 10 Gb/s.
 const BUFFER: usize = 4 << 20;
 
-/// One worker's socket for what comes. Workers share the port, and the kernel spreads flows over
+/// One worker's socket for receiving. Workers share the port, and the kernel spreads flows over
 /// them.
 pub(super) fn receiving(local: SocketAddr) -> io::Result<OwnedFd> {
     let socket = new(local.ip())?;
     sockopt::set_socket_reuseport(&socket, true)?;
-    // Kernels since 5.0 put datagrams of a flow together; others hand them over one by one.
+    // Kernels since 5.0 coalesce datagrams of a flow. Others deliver them one by one.
     let _ = set(&socket, libc::SOL_UDP, libc::UDP_GRO, 1);
     let _ = sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER)
         .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, BUFFER));
@@ -23,13 +23,14 @@ pub(super) fn receiving(local: SocketAddr) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// One worker's sockets for what goes, each on a source port that the kernel chooses.
+/// One worker's sockets for sending, each on a source port that the kernel chooses.
 pub(super) fn sending(local: IpAddr) -> io::Result<[OwnedFd; LANES]> {
     let mut sockets = Vec::with_capacity(LANES);
     for _ in 0..LANES {
         let socket = new(local)?;
-        // The whole path must take a datagram: it is never fragmented, and nobody who forges an
-        // ICMP message makes the kernel refuse what the device takes.
+        // Datagrams are never fragmented, so the whole path must carry them. The kernel ignores the
+        // path MTU of ICMP messages: a forged one could make it refuse datagrams that the device
+        // takes.
         match local {
             IpAddr::V4(_) => {
                 set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
@@ -47,7 +48,7 @@ pub(super) fn sending(local: IpAddr) -> io::Result<[OwnedFd; LANES]> {
     sockets.try_into().map_err(|_| io::ErrorKind::Other.into())
 }
 
-/// The longest IP packet that reaches a peer, as far as this host's routes and devices tell.
+/// The longest IP packet that reaches a peer, by this host's routes and devices.
 ///
 /// # Errors
 /// When there is no route.

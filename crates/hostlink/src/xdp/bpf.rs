@@ -113,7 +113,7 @@ impl<K: Copy, V: Copy> Map<K, V> {
         unsafe { bpf(MAP_UPDATE, &self.element(key, Some(value))).map(drop) }
     }
 
-    /// Removes what is under `key`.
+    /// Removes the entry of `key`.
     pub fn remove(&self, key: &K) -> io::Result<()> {
         // SAFETY: as above.
         unsafe { bpf(MAP_DELETE, &self.element(key, None)).map(drop) }
@@ -147,8 +147,8 @@ pub fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
         instructions: program.as_ptr() as u64,
         license: c"Apache-2.0".as_ptr() as u64,
     };
-    // SAFETY: so many instructions are there, and a name that ends with zero; both last for the
-    // call.
+    // SAFETY: the list has this number of instructions, and the name ends with zero. Both last for
+    // the call.
     unsafe { open(PROG_LOAD, &load) }
 }
 

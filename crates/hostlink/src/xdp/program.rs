@@ -84,17 +84,17 @@ const fn store2(to: u8, offset: i16, from: u8) -> Instruction {
     new(0x6b, to, from, offset, 0)
 }
 
-/// `if a > b: skip so many`
+/// `if a > b: skip that many instructions`
 const fn skip_if_above(a: u8, b: u8, skip: i16) -> Instruction {
     new(0x2d, a, b, skip, 0)
 }
 
-/// `if a == value: skip so many`
+/// `if a == value: skip that many instructions`
 const fn skip_if_equal(a: u8, value: i32, skip: i16) -> Instruction {
     new(0x15, a, 0, skip, value)
 }
 
-/// `r0 = helper(r1, ..)`; what is in `r1` to `r5` is lost.
+/// `r0 = helper(r1, ..)`; the values of `r1` to `r5` are lost.
 const fn call(helper: i32) -> Instruction {
     new(0x85, 0, 0, 0, helper)
 }
@@ -102,7 +102,7 @@ const fn call(helper: i32) -> Instruction {
 /// `return r0`
 const EXIT: Instruction = new(0x95, 0, 0, 0, 0);
 
-/// `to = map`, which takes the room of two.
+/// `to = map`, which takes the room of two instructions.
 fn map(to: u8, map: BorrowedFd<'_>) -> [Instruction; 2] {
     [new(0x18, to, MAP_FD, 0, map.as_raw_fd()), new(0, 0, 0, 0, 0)]
 }
@@ -110,13 +110,15 @@ fn map(to: u8, map: BorrowedFd<'_>) -> [Instruction; 2] {
 /// The end of the stack.
 const STACK: u8 = 10;
 
-/// The program: the map `stations`, from [`Key`] to a number, says whether a frame is one
-/// station's, and which socket of the map `sockets` the frame goes to.
+/// The program that redirects frames of stations.
+///
+/// The map `stations`, from [`Key`] to a number, says whether a frame belongs to a station, and to
+/// which socket of the map `sockets` the frame goes.
 pub fn redirect(stations: BorrowedFd<'_>, sockets: BorrowedFd<'_>) -> Vec<Instruction> {
     let [stations_low, stations_high] = map(1, stations);
     let [sockets_low, sockets_high] = map(1, sockets);
     vec![
-        // A frame without a whole header goes on to the kernel.
+        // A frame without a whole header passes to the kernel.
         load4(2, 1, DATA),
         load4(3, 1, DATA_END),
         copy(4, 2),
@@ -135,7 +137,7 @@ pub fn redirect(stations: BorrowedFd<'_>, sockets: BorrowedFd<'_>) -> Vec<Instru
         stations_high,
         call(MAP_LOOKUP),
         skip_if_equal(0, 0, 6),
-        // To that socket; if it is closed meanwhile, on to the kernel.
+        // The frame goes to that socket, or to the kernel if the socket was closed meanwhile.
         load4(2, 0, 0),
         sockets_low,
         sockets_high,

@@ -94,7 +94,7 @@ fn unexpected() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "an answer to another question")
 }
 
-/// The error for an answer that does not fit the request.
+/// The error for an answer that does not match the request.
 fn refused(reply: Reply) -> io::Error {
     match reply {
         Reply::Refused(why) => io::Error::other(why),

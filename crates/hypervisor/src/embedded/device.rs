@@ -3,14 +3,14 @@
 use crate::store::{Access, Nodes, Permission, StoreError, transaction};
 use crate::{DomId, Store};
 
-/// A device: which, whose, and served by whom.
+/// A device, with its frontend and its backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'a> {
     /// The kind of device, such as `vif`.
     pub class: &'a str,
     /// Its number in its domain.
     pub handle: u32,
-    /// Whose device.
+    /// The domain of its frontend.
     pub frontend: DomId,
     /// The backend that serves the device.
     pub backend: DomId,
@@ -80,7 +80,7 @@ impl Device<'_> {
     }
 }
 
-/// Removes a directory. A domain that is gone has taken its own along.
+/// Removes a directory. The directories of a destroyed domain are gone already.
 fn remove(nodes: &dyn Nodes, path: &str) -> Result<(), StoreError> {
     match nodes.remove(path) {
         Err(error) if error.is_not_found() => Ok(()),

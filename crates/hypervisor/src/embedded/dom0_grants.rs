@@ -35,7 +35,7 @@ impl Dom0Grants {
 }
 
 impl Host {
-    /// Domain 0's table, made when it is first needed.
+    /// Domain 0's table, created when it is first needed.
     pub(super) fn dom0_grants(&self) -> io::Result<Arc<Dom0Grants>> {
         let mut own = lock(&self.own);
         if let Some(own) = &*own {

@@ -151,7 +151,7 @@ struct Ports {
 
 #[derive(Debug)]
 struct PortEntry {
-    /// For whom.
+    /// The domain that may bind the port.
     with: DomId,
     bound: bool,
     slot: u32,
@@ -172,7 +172,7 @@ impl Ports {
 pub struct Opened {
     /// The port number that the other end binds.
     pub number: RemotePort,
-    /// Which words it has.
+    /// The number of its words.
     pub slot: u32,
     /// The channel.
     pub pair: Arc<ChannelPair>,
@@ -296,11 +296,11 @@ impl Channel for Port {
 /// An opened port in the list.
 #[derive(Debug)]
 pub struct OpenPort {
-    /// Where.
+    /// The host.
     pub host: Arc<Host>,
-    /// Whose.
+    /// The domain that opened the port.
     pub owner: DomId,
-    /// Which.
+    /// The port's number.
     pub number: RemotePort,
 }
 
@@ -331,7 +331,7 @@ impl Drop for BoundPort {
 /// Event channels as `by` can bind them.
 #[derive(Debug)]
 pub struct DomainEvents {
-    /// Where.
+    /// The host.
     pub host: Arc<Host>,
     /// The domain that binds the channel.
     pub by: DomId,

@@ -60,7 +60,7 @@ impl AcquiredGrant {
         Ok(grant)
     }
 
-    /// None of a domain's grants yet.
+    /// An acquisition without a grant yet, for grants of a domain.
     fn unacquired(host: &Host, domain: DomId, how: Use) -> Result<AcquiredGrant, Reason> {
         Ok(AcquiredGrant {
             table: host.table(domain)?,
@@ -102,7 +102,7 @@ impl AcquiredGrant {
     }
 
     fn release(&mut self) {
-        // The target is released first: its entry is free before the transitive one says so.
+        // The target is released first, so that its entry is free before the transitive entry is.
         self.target = None;
         if self.kind.take().is_some() {
             self.table.release(self.reference, self.how);
@@ -190,7 +190,7 @@ impl GrantUser {
     }
 }
 
-/// Xen's status for it (`GNTST_`).
+/// Xen's status for a reason (`GNTST_`).
 fn status(reason: Reason) -> Status {
     match reason {
         Reason::NoDomain => Status::BAD_DOMAIN,

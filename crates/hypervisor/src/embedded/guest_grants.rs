@@ -1,5 +1,5 @@
-//! A domain's grant table, from its own side: it writes entries into its memory, and takes them
-//! back.
+//! A domain's grant table, from its own side: the domain writes entries into its memory, and
+//! revokes them.
 
 use std::io;
 use std::sync::atomic::{Ordering, fence};
@@ -11,7 +11,7 @@ use super::layout::{Entry, FRAMES, Layout, RESERVED, Version, flag};
 use super::sync::lock;
 use crate::GrantRef;
 
-/// Gives grants.
+/// The grants that a domain gives.
 #[derive(Debug)]
 pub struct GuestGrantTable {
     memory: Arc<Memory>,
@@ -31,14 +31,14 @@ struct References {
 }
 
 impl GuestGrantTable {
-    /// Over a new table, of one page.
+    /// A new table, of one page.
     pub fn new(memory: Arc<Memory>, layout: Layout, version: Version) -> Self {
         let references = References { free: Vec::new(), next: RESERVED, end: version.per_frame() };
         GuestGrantTable { memory, layout, version, references: Mutex::new(references) }
     }
 
-    /// Grants. References of revoked grants are used again, the last one first, as Linux does.
-    /// `grow` has the table grow to so many pages.
+    /// Makes a grant. References of revoked grants are used again, the last one first, as in Linux.
+    /// `grow` grows the table to a number of pages.
     ///
     /// # Errors
     /// When the table is full, or does not grow.
@@ -52,7 +52,7 @@ impl GuestGrantTable {
         Ok(reference)
     }
 
-    /// A reference under which nothing is granted, and that is nobody else's until it is released.
+    /// Reserves a reference without a grant. It is used for nothing else until it is released.
     ///
     /// # Errors
     /// As for [`grant`](Self::grant).
@@ -109,8 +109,8 @@ impl GuestGrantTable {
         revoked != Some(false)
     }
 
-    /// Revokes the grant under a reserved reference of version 2, also while it is in use: no use
-    /// of it begins any more. False as long as an earlier use goes on.
+    /// Revokes the grant under a reserved reference of version 2, even while it is in use: no use
+    /// of it begins any more. False while an earlier use is in progress.
     pub fn end_access(&self, reference: GrantRef) -> bool {
         let word = self.memory.atomic_u64(self.layout.entry(Version::V2, reference));
         let status = self.memory.atomic_u16(self.layout.status(reference));
@@ -127,7 +127,7 @@ impl GuestGrantTable {
         }
     }
 
-    /// `None`: nothing was granted.
+    /// Revokes a grant of version 1. `None`: there was no grant.
     fn revoke_v1(&self, reference: GrantRef) -> Option<bool> {
         let word = self.memory.atomic_u64(self.layout.entry(Version::V1, reference)).ok()?;
         let mut seen = word.load(Ordering::Acquire);

@@ -31,8 +31,8 @@ fn copy_one(
     outcomes[0]
 }
 
-/// Domain 0 passes on a part of a page that one guest grants. Another guest can copy that part
-/// only.
+/// Domain 0 passes on a part of a page that one guest grants. Another guest can copy only that
+/// part.
 pub fn exchange(machine: &Machine, sender: &dyn Domain, receiver: &dyn Domain) {
     let transitive = dom0_grants(machine);
     let mut hypercalls = receiver.hypercalls().unwrap();
@@ -52,7 +52,7 @@ pub fn exchange(machine: &Machine, sender: &dyn Domain, receiver: &dyn Domain) {
     for (offset, len) in [(99, 6), (99, 1), (100, 6), (105, 1), (0, 4096)] {
         assert_eq!(fetch(&mut *hypercalls, offset, len), BAD_COPY_ARG, "{len} bytes from {offset}");
     }
-    // Only to pages that it has, and only from others' grants.
+    // A guest can copy only to its own pages, and only from grants of others.
     assert_eq!(
         copy_one(&mut *hypercalls, (DOM0, passed, 100), (receiver.pages(), 0), 5),
         Status::BAD_PAGE
@@ -107,7 +107,7 @@ fn a_guest_copies_passed_grants_on_every_design() {
     }
 }
 
-/// A recalled grant is not read any more, although another domain tries all the time.
+/// A revoked grant is not read any more, although another domain tries all the time.
 #[test]
 fn what_is_recalled_is_gone() {
     let machine = Machine::new(Design::default()).unwrap();

@@ -117,7 +117,7 @@ fn own_page(table: &Table, pin: &mut Pin, at: Granted) -> Result<u64, Status> {
     Ok(u64::from(page) * PAGE as u64 + u64::from(at.offset))
 }
 
-/// A guest in this process calls as it is.
+/// A guest in this process makes its calls directly.
 impl Hypercalls for LocalHypercalls {
     fn grant_copy(&mut self, ops: &[CopyOp], outcomes: &mut Vec<Status>) -> io::Result<()> {
         let began = processor_time();

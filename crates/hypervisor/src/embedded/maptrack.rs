@@ -57,7 +57,7 @@ struct Stack {
 }
 
 impl HandleTable {
-    /// At most `limit` handles, for so many virtual CPUs.
+    /// A table of at most `limit` handles, for `vcpus` virtual CPUs.
     pub fn new(generation: Maptrack, limit: u32, vcpus: usize) -> Self {
         let entry = |_| Entry { next: AtomicU32::new(NONE), owner: AtomicU32::new(0) };
         let queue = |_| Queue { head: AtomicU32::new(NONE), tail: AtomicU32::new(NONE) };
@@ -96,7 +96,7 @@ impl HandleTable {
     /// Puts a handle back that is in use.
     pub fn put(&self, handle: u32) {
         let Some(entry) = self.entry(handle) else { return };
-        // Nobody changes the owner of a handle that is in use.
+        // The owner of a handle that is in use does not change.
         let owner = entry.owner.load(Ordering::Relaxed) as usize;
         match &self.lists {
             Lists::Single(head) => self.push(head, handle),
@@ -250,8 +250,9 @@ mod models {
         model(Maptrack::Stealing, HandleTable::get);
     }
 
-    /// As published with the queues per virtual CPU, and in Xen 4.6 to 4.9 (XSA-228): a thief takes
-    /// from another's queue as that one does, without a lock. Both may take the same handle.
+    /// As published with the queues per virtual CPU, and in Xen 4.6 to 4.9 (XSA-228): a virtual CPU
+    /// that steals takes from another's queue without a lock, as its owner does. Both may take the
+    /// same handle.
     #[test]
     #[should_panic(expected = "one handle for two mappings")]
     fn loom_stealing_from_a_queue_is_a_race() {
@@ -282,7 +283,7 @@ mod tests {
             while let Some(handle) = handles.get(1) {
                 assert!(first.insert(handle), "{generation:?}");
             }
-            // A queue keeps one.
+            // A queue keeps one handle.
             let kept = usize::from(generation == Maptrack::PerVcpu);
             assert_eq!(first.len(), 1000 - kept, "{generation:?}");
             first.iter().for_each(|handle| handles.put(*handle));

@@ -70,7 +70,7 @@ pub enum Reply {
     Opened {
         /// The number that the other end binds.
         number: u32,
-        /// Which words it has.
+        /// The number of its words.
         slot: u32,
     },
     /// A virtual CPU was added. Both eventfds of its channel come with the message, the guest's own
@@ -78,9 +78,9 @@ pub enum Reply {
     Calling {
         /// The number of the channel to close.
         number: u32,
-        /// Which words its channel has.
+        /// The number of its channel's words.
         slot: u32,
-        /// Which page.
+        /// The number of its call page.
         page: u32,
     },
     /// The request was refused, for this reason.
@@ -129,7 +129,7 @@ fn text(bytes: &[u8]) -> Option<String> {
 }
 
 impl Request {
-    /// As it is sent.
+    /// The bytes of the request on the socket.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Request::Hello(Hello { pages, version, mac: [a, b, c, d, e, f], name }) => {
@@ -144,7 +144,7 @@ impl Request {
         }
     }
 
-    /// The request that was sent. `None`: nothing that is known.
+    /// The request that was sent. `None`: the bytes are no known request.
     pub fn decode(bytes: &[u8]) -> Option<Request> {
         let ([kind, first], rest) = split::<2>(bytes)?;
         match kind {
@@ -170,7 +170,7 @@ impl Request {
 }
 
 impl Reply {
-    /// As it is sent.
+    /// The bytes of the reply on the socket.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Reply::Welcome(domain, version) => {
@@ -185,7 +185,7 @@ impl Reply {
         }
     }
 
-    /// The reply that was sent. `None`: nothing that is known.
+    /// The reply that was sent. `None`: the bytes are no known reply.
     pub fn decode(bytes: &[u8]) -> Option<Reply> {
         let ([kind, number, slot], why) = split::<3>(bytes)?;
         match kind {
@@ -242,7 +242,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec<OwnedF
     if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a message longer than any"));
     }
-    // An empty message is none.
+    // An empty message means that the other end is gone.
     Ok((got.bytes > 0).then(|| (bytes.get(..got.bytes).unwrap_or_default().to_vec(), fds)))
 }
 

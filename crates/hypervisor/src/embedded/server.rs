@@ -141,7 +141,7 @@ impl Drop for Server {
 }
 
 impl ServerState {
-    /// Waits until `fd` is readable. False when the server is to end.
+    /// Waits until `fd` is readable. False when the server must end.
     fn wait(&self, fd: &impl AsFd) -> bool {
         let mut fds = [PollFd::new(fd, PollFlags::IN), PollFd::new(&self.stop, PollFlags::IN)];
         // An interrupted wait counts as one without events.

@@ -1,10 +1,10 @@
-//! How an event channel's signal is raised and taken.
+//! The raising and taking of an event channel's signal.
 //!
-//! A word says whether a signal waits; a descriptor wakes who waits for it. Only the signal that
-//! finds none waiting writes the descriptor, so that a hundred signals cost one system call. The
-//! order in which both are taken matters: one that is raised in between must neither be lost nor
-//! leave a word that says "waits" beside a descriptor that is empty, for then nobody would ever
-//! write it again.
+//! A word shows whether a signal is pending; a descriptor wakes the receiver. Only a signal that
+//! finds none pending writes the descriptor, so that a hundred signals cost one system call. The
+//! order in which word and descriptor are taken matters: a signal that is raised in between must
+//! not be lost. It must also not leave the word "pending" with an empty descriptor, since no later
+//! signal would write the descriptor then.
 
 use super::sync::{AtomicU32, Ordering};
 
@@ -16,11 +16,11 @@ pub fn raise(waiting: &AtomicU32, wake: impl FnOnce()) {
     }
 }
 
-/// Takes a signal, if one waits: `empty` empties the descriptor. Work that the signal was about is
-/// to be looked for after this.
+/// Takes a signal, if one waits: `empty` empties the descriptor. The receiver must look for the
+/// announced work after this call.
 ///
-/// The descriptor is emptied even if the word says that nothing waits: another domain may write
-/// both, and one that stays readable would keep us awake.
+/// The descriptor is emptied even if the word shows no pending signal: a hostile domain may write
+/// both, and a descriptor that stays readable would keep the receiver awake.
 #[inline]
 pub fn take(waiting: &AtomicU32, empty: impl FnOnce()) -> bool {
     empty();
@@ -41,8 +41,8 @@ mod models {
         work: AtomicU32,
     }
 
-    /// Somebody does work and signals, twice; another takes signals, and looks for work each time
-    /// it could sleep.
+    /// One side does work and signals, twice. The other takes signals, and looks for work each time
+    /// before it could sleep.
     fn model(take: impl Fn(&Channel) + Copy + Send + Sync + 'static) {
         loom::model(move || {
             let (waiting, counter, work) =
@@ -67,7 +67,7 @@ mod models {
             sender.join().unwrap();
             let wakes = channel.counter.load(Ordering::SeqCst) > 0;
             assert!(seen == 2 || wakes, "sleeps on work that was signalled");
-            // And the next signal comes through as well.
+            // The next signal also arrives.
             take(&channel);
             raise(&channel.waiting, || _ = channel.counter.fetch_add(1, Ordering::SeqCst));
             assert!(channel.counter.load(Ordering::SeqCst) > 0, "no signal comes through any more");

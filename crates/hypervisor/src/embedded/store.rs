@@ -19,7 +19,7 @@ use crate::store::{
 pub struct SharedStore {
     tree: Arc<Mutex<Tree>>,
     watches: Arc<Mutex<Watches>>,
-    /// Events to be delivered. Each of them waits in its watch, too, so that there are not many.
+    /// Events to be delivered. Each event also waits in its watch, which bounds their number.
     events: Sender<Event>,
 }
 
@@ -40,7 +40,7 @@ impl SharedStore {
         Ok(Self { tree: Arc::new(Mutex::new(Tree::new())), watches, events })
     }
 
-    /// A domain comes.
+    /// Fires the special watches for a new domain.
     pub fn introduce(&self, domain: DomId) {
         let home = home(domain);
         let permissions = [(DomId(0), Access::None), (domain, Access::Read)];
@@ -54,7 +54,7 @@ impl SharedStore {
         self.fire_special("@introduceDomain");
     }
 
-    /// A domain goes.
+    /// Fires the special watches for the end of a domain.
     pub fn release(&self, domain: DomId) {
         let nodes = DomainNodes::new(self.clone(), DomId(0));
         let gone = nodes.remove(&home(domain));
@@ -184,7 +184,7 @@ impl DomainNodes {
         let (value, changed) = outcome?;
         match (&mut pending, changed) {
             (Some(pending), Some(changed)) => pending.note(changed),
-            // With the lock held, so that events come in the order of changes.
+            // The lock is held, so that events come in the order of changes.
             (None, changed) => self.fire(changed.as_slice()),
             (Some(_), None) => {}
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::tally::Tally;
 
-/// The requests of a guest to the store, and what became of them.
+/// The requests of a guest to the store, and their outcomes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreUsage {
     /// Requests.

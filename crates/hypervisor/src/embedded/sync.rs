@@ -13,7 +13,7 @@ pub use std::sync::{
 
 use std::sync::PoisonError;
 
-/// Locks a mutex. A poisoned one is locked, too: no panic leaves the data here half changed.
+/// Locks a mutex. A poisoned mutex is locked as well: no panic leaves the data here half changed.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -28,7 +28,7 @@ pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets others run, in a loop that waits for them.
+/// Lets other threads run, in a loop that waits for them.
 pub fn pause(round: u32) {
     #[cfg(all(test, loom))]
     {

@@ -1,11 +1,11 @@
 //! A domain's grant table, from the hypervisor's side.
 //!
 //! The entries lie in the domain's own memory, and the domain may write anything there. The state
-//! that the hypervisor relies on is the *active entry* beside each: the users of the page, and what
-//! was granted when the first of them came. The entry's status bits show uses to the domain. The
+//! that the hypervisor relies on is the *active entry* of each entry: the users of the page, and
+//! the grant as it was for the first of them. The entry's status bits show uses to the domain. The
 //! domain revokes a grant by clearing an entry whose status bits are clear; that step and the
-//! marking of an entry are atomic against each other. A domain that clears an entry in use takes
-//! nothing away from its present users, but prevents new uses, so the uses come to an end.
+//! marking of an entry are atomic against each other. A domain that clears an entry in use does not
+//! affect its present users, but prevents new uses, so the uses come to an end.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
@@ -62,7 +62,7 @@ pub struct Table {
     copy_usage: CopyAccount,
     store_usage: StoreAccount,
     readers: Arc<Readers>,
-    /// Guards what follows: taken for reading to use entries, for writing to change the table.
+    /// Guards the fields below: taken for reading to use entries, for writing to change the table.
     lock: TableLock,
     /// A [`Version`]'s number.
     version: AtomicU32,
@@ -101,7 +101,7 @@ impl Table {
         table
     }
 
-    /// Whose it is.
+    /// The domain of the table.
     pub fn id(&self) -> DomId {
         self.id
     }
@@ -136,13 +136,13 @@ impl Table {
         &self.store_usage
     }
 
-    /// From now on no page can be used.
+    /// Prevents all further uses of pages.
     pub fn kill(&self) {
         let _alone = self.lock.write(&self.readers);
         self.dying.store(true, Ordering::Relaxed);
     }
 
-    /// Grows to so many pages; never shrinks. Returns how many it has.
+    /// Grows the table to `frames` pages, but never shrinks it. Returns the number of pages.
     pub fn grow(&self, frames: u32) -> u32 {
         let _alone = self.lock.write(&self.readers);
         let frames = frames.clamp(self.frames.load(Ordering::Relaxed), FRAMES);
@@ -179,10 +179,10 @@ impl Table {
         chunk.get((reference.0 % CHUNK) as usize).map(lock)
     }
 
-    /// Begins to use a grant: what it grants.
+    /// Begins a use of a grant. Returns the granted page or bytes.
     ///
     /// # Errors
-    /// Why that is not allowed.
+    /// The reason why the use is not allowed.
     pub fn acquire(&self, by: DomId, reference: GrantRef, how: Use) -> Result<GrantKind, Reason> {
         let vcpu = Vcpu::enter();
         let _reading = self.lock.read(&self.readers, &vcpu);
@@ -217,7 +217,7 @@ impl Table {
         Ok(entry.what)
     }
 
-    /// Whether the domain has not taken back what it granted, though it is in use.
+    /// Whether a grant that is in use is still granted.
     fn is_granted(&self, reference: GrantRef) -> bool {
         let flags = self.memory.atomic_u16(self.layout.entry(self.version(), reference));
         flags.is_ok_and(|flags| flags.load(Ordering::Acquire) & flag::TYPE != flag::INVALID)
@@ -250,7 +250,7 @@ impl Table {
         }
     }
 
-    /// Reads the entry in the domain's memory, and notes there that it is used.
+    /// Reads the entry in the domain's memory, and marks it as used.
     fn mark(&self, by: DomId, reference: GrantRef, how: Use) -> Result<Entry, Reason> {
         let status = flag::READING | if how.write { flag::WRITING } else { 0 };
         let entry = match self.version() {
@@ -268,7 +268,7 @@ impl Table {
         }
     }
 
-    /// Takes back the mark on an entry that nobody uses.
+    /// Clears the mark on an entry without users.
     fn unmark(&self, reference: GrantRef) {
         let at = match self.version() {
             Version::V1 => self.layout.entry(Version::V1, reference),
@@ -279,7 +279,8 @@ impl Table {
         }
     }
 
-    /// Status bits are in the entry: what was checked and what is marked is one word.
+    /// Marks an entry of version 1, whose status bits are in the entry: the check and the mark
+    /// concern the same word.
     fn mark_v1(
         &self,
         by: DomId,
@@ -301,8 +302,9 @@ impl Table {
         Err(Reason::Unstable)
     }
 
-    /// Status bits lie apart from the entry. They are set first, and the entry is checked once
-    /// more: a domain that revokes clears the entry first and checks the bits afterwards.
+    /// Marks an entry of version 2, whose status bits lie apart from it. The bits are set first,
+    /// and the entry is checked once more: a domain that revokes clears the entry first and checks
+    /// the bits afterwards.
     fn mark_v2(
         &self,
         by: DomId,
@@ -332,7 +334,7 @@ impl Table {
     }
 }
 
-/// Whether an entry allows it.
+/// Whether an entry allows a use.
 fn check(entry: &Entry, by: DomId, how: Use) -> Result<(), Reason> {
     match entry {
         entry if entry.to != by => Err(Reason::NotToUs),

@@ -1,5 +1,5 @@
-//! The lock of a grant table, in three generations ([`Locking`]). What it guards is beside it: as
-//! in Xen, it says who may look at a table's size and layout, and keeps nothing itself.
+//! The lock of a grant table, in three generations ([`Locking`]). The lock does not contain the
+//! data that it guards: as in Xen, it only controls access to a table's size and layout.
 
 use super::config::Locking;
 use super::sync::{
@@ -22,7 +22,7 @@ pub struct Readers {
 struct Place(AtomicUsize);
 
 impl Readers {
-    /// For so many virtual CPUs.
+    /// Places for `vcpus` virtual CPUs.
     pub fn new(vcpus: usize) -> Self {
         Readers {
             places: (0..vcpus).map(|_| Place(AtomicUsize::new(0))).collect(),
@@ -37,19 +37,19 @@ impl Readers {
 
 /// A read-write lock whose readers write only to a place of their own virtual CPU.
 ///
-/// A reader says what it reads, and then looks whether a writer is there; a writer says that it is
-/// there, and then looks whether anybody reads. With a full barrier between both halves on both
-/// sides, at least one of them sees the other.
+/// A reader announces the lock that it reads, and then checks for a writer; a writer announces
+/// itself, and then checks for readers. With a full barrier between the two steps on both sides, at
+/// least one of them sees the other.
 #[derive(Debug)]
 pub struct PerCpuLock {
-    /// Not 0, and not that of another lock of the host.
+    /// The number of the lock: not 0, and unique in the host.
     number: usize,
     writing: AtomicBool,
-    /// Held by a writer, and by readers that could not take the short way.
+    /// Held by a writer, and by readers that could not take the fast path.
     slow: RwLock<()>,
 }
 
-/// Proof that nobody writes.
+/// Proof that there is no writer.
 #[derive(Debug)]
 pub enum Reading<'a> {
     /// The table's only lock is held.
@@ -68,7 +68,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// Proof that nobody else reads or writes.
+/// Proof that there are no other readers or writers.
 #[derive(Debug)]
 #[expect(dead_code, reason = "kept to be dropped")]
 pub enum Writing<'a> {
@@ -76,11 +76,11 @@ pub enum Writing<'a> {
     Alone(MutexGuard<'a, ()>),
     /// A read-write lock is held for writing.
     Sole(RwLockWriteGuard<'a, ()>),
-    /// As before, and readers know of it.
+    /// As before, and announced to readers.
     Announced(Announced<'a>, RwLockWriteGuard<'a, ()>),
 }
 
-/// Readers take the long way as long as this lives.
+/// Readers take the slow path as long as this lives.
 #[derive(Debug)]
 pub struct Announced<'a>(&'a AtomicBool);
 
@@ -102,7 +102,7 @@ impl PerCpuLock {
     pub fn read<'a>(&'a self, readers: &'a Readers, vcpu: usize) -> Reading<'a> {
         let Some(place) = readers.place(vcpu) else { return Reading::Shared(read(&self.slow)) };
         if place.load(Ordering::Relaxed) != 0 {
-            // Another lock is noted there: one place holds one.
+            // The place notes another lock already, and has room for only one.
             return Reading::Shared(read(&self.slow));
         }
         place.store(self.number, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl PerCpuLock {
         Reading::Noted(place)
     }
 
-    /// Takes it for writing: waits until nobody reads.
+    /// Takes the lock for writing: waits until there are no readers.
     pub fn write<'a>(&'a self, readers: &Readers) -> Writing<'a> {
         let guard = write(&self.slow);
         self.writing.store(true, Ordering::Relaxed);
@@ -187,7 +187,7 @@ mod models {
         value: UnsafeCell<u32>,
     }
 
-    // SAFETY: the point of the models is whether this is true.
+    // SAFETY: the models check that this is true.
     unsafe impl Sync for Shared {}
 
     fn model(read: impl Fn(&Shared, usize) + Copy + Send + Sync + 'static) {
@@ -228,7 +228,7 @@ mod models {
             if !writing {
                 place.store(shared.lock.number, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
-                // SAFETY: wrong, and loom says so.
+                // SAFETY: this is deliberately wrong, and loom detects it.
                 shared.value.with(|value| unsafe { *value });
                 place.store(0, Ordering::Release);
             }

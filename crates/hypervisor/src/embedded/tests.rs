@@ -82,8 +82,7 @@ fn grants_are_passed_on_as_far_as_they_go() {
     let sender = machine.guest(DomId(1), 4, Version::V2).unwrap();
     let driver = machine.guest(DomId(3), 1, Version::V2).unwrap();
     sender.memory().write(8, b"frame").unwrap();
-    // The sender lets the driver have some bytes of a page, and the driver passes them on to domain
-    // 2.
+    // The sender grants some bytes of a page to the driver, which passes the grant on to domain 2.
     let first = sender.grant(DomId(3), 0, Extent::SubPage { offset: 8, len: 5 }, false).unwrap();
     let passed = driver.grant_transitive(DomId(2), DomId(1), first, false).unwrap();
     assert_eq!(copy_out(&hypervisors[2], DomId(3), passed, 8, 5), Ok(b"frame".to_vec()));
@@ -103,19 +102,19 @@ fn grants_are_passed_on_as_far_as_they_go() {
         "not to another"
     );
     assert!(hypervisors[2].grants.map(DomId(3), &[passed]).is_err());
-    // For writing it goes no further than the first grant does.
+    // The grant that was passed on allows writing only if the first grant does.
     let greedy = driver.grant_transitive(DomId(2), DomId(1), first, true).unwrap();
     assert_eq!(copy_in(&hypervisors[2], DomId(3), greedy, 8, b"x"), Status::REFUSED);
-    // What was passed on is not passed on further.
+    // A passed grant cannot be passed on again.
     let again = machine.guest(DomId(4), 1, Version::V2).unwrap();
     let to_fourth = driver.grant_transitive(DomId(4), DomId(1), first, false).unwrap();
     let further = again.grant_transitive(DomId(2), DomId(3), to_fourth, false).unwrap();
     assert_eq!(copy_out(&hypervisors[2], DomId(4), further, 8, 5), Err(Status::REFUSED));
-    // It ends where it began.
+    // Revoking the first grant ends the passed one.
     assert!(sender.revoke(first), "nothing is left in use by what was refused");
     assert_eq!(copy_out(&hypervisors[2], DomId(3), passed, 8, 5), Err(Status::REFUSED));
     assert!(driver.revoke(passed) && driver.revoke(greedy));
-    // Nobody gets round in circles.
+    // A circle of grants is refused.
     let circle = driver.grant_transitive(DomId(3), DomId(3), GrantRef(8), false).unwrap();
     let dom3 = machine.hypervisor(DomId(3)).unwrap();
     assert_eq!(copy_out(&dom3, DomId(3), circle, 8, 5), Err(Status::REFUSED));
@@ -210,8 +209,7 @@ fn a_page_that_is_not_there_is_not_granted() {
     }
 }
 
-/// A domain that clears an entry which is in use takes nothing away, and gives nobody anything
-/// more.
+/// A domain that clears an entry in use neither ends present uses nor allows new ones.
 #[test]
 fn an_entry_that_is_cleared_while_it_is_used() {
     for version in [Version::V1, Version::V2] {
@@ -238,7 +236,7 @@ fn an_entry_that_is_cleared_while_it_is_used() {
     }
 }
 
-/// One reference, under which one thing after the other is granted.
+/// One reserved reference, under which several grants are made one after the other.
 #[test]
 fn a_reference_that_is_reserved() {
     let machine = Machine::new(Design::default()).unwrap();

@@ -1,23 +1,24 @@
-//! How much of something a guest gets in the long run.
+//! A limit on a guest's average use of a resource.
 
 use std::time::{Duration, Instant};
 
-/// A rate of so much time for each unit, with a burst.
+/// A rate, given as the time in which one unit is earned, with a burst.
 #[derive(Debug)]
 pub struct Throttle {
     unit: Duration,
     burst: Duration,
-    /// When all that was spent will be earned again.
+    /// The time at which all use will be earned again.
     earned: Instant,
 }
 
 impl Throttle {
-    /// Each unit takes `unit` to earn; so much may be spent at once as is earned in `burst`.
+    /// A throttle in which `unit` earns one unit, and `burst` earns the most that may be spent at
+    /// once.
     pub fn new(unit: Duration, burst: Duration, now: Instant) -> Self {
         Throttle { unit, burst, earned: now }
     }
 
-    /// So many units were spent. Returns how long to wait before anything more is spent.
+    /// Charges for `units` units. Returns how long to wait before the next use.
     pub fn spend(&mut self, units: u64, now: Instant) -> Duration {
         let nanoseconds = (self.unit.as_nanos() as u64).saturating_mul(units);
         self.earned = self.earned.max(now) + Duration::from_nanos(nanoseconds);

@@ -1,8 +1,8 @@
 //! The store's tree, with the rules of xenstored: permissions, their inheritance, quotas, and
 //! conflicts of transactions.
 //!
-//! [`Tree`] is what all domains see. A transaction is what it has changed so far, and what it has
-//! looked at ([`pending`]); it holds no copy of the tree. [`session`] has the operations, on either.
+//! All domains see one [`Tree`]. A transaction records its changes so far and the nodes that it has
+//! looked at ([`pending`]), without a copy of the tree. [`session`] has the operations on both.
 //!
 //! The tree is behind one lock, so no operation of a domain looks at the nodes of all others.
 
@@ -21,7 +21,8 @@ pub use session::Session;
 /// Longest absolute path.
 const LONGEST: usize = 3072;
 
-/// Most names in a path. Each level above a path is looked at where the path itself is missing.
+/// Most names in a path. If a path is missing, each level above it is looked at, so the levels have
+/// to be bounded.
 const LEVELS: usize = 64;
 
 /// Most bytes of one message, and so of a path with its value.
@@ -67,14 +68,14 @@ fn permit(permissions: &[Permission], by: DomId, allows: fn(Access) -> bool) -> 
 #[derive(Clone, Debug)]
 pub struct Change {
     pub path: String,
-    /// With all that was below.
+    /// The node was removed, with all nodes below it.
     pub removed: bool,
-    /// The domains that may know.
+    /// The node's permissions, which determine the domains that are told.
     permissions: Vec<Permission>,
 }
 
 impl Change {
-    /// Whether `by` may know of it.
+    /// Whether domain `by` may be told.
     pub fn shows_to(&self, by: DomId) -> bool {
         permit(&self.permissions, by, Access::reads)
     }
@@ -105,9 +106,9 @@ impl Tree {
     /// Commits a transaction of domain `by`.
     ///
     /// # Errors
-    /// [`StoreError::Again`] when a node that the transaction has looked at was changed since it
-    /// began; [`StoreError::Quota`] when it was refused something for its size, or leaves the domain
-    /// with too many nodes.
+    /// [`StoreError::Again`] when a node that the transaction has looked at was changed
+    /// since it began; [`StoreError::Quota`] when an operation was refused because of the
+    /// transaction's size, or the domain would own too many nodes.
     pub fn commit(&mut self, by: DomId, pending: Pending) -> Result<(), StoreError> {
         if pending.overtaken(|path| self.generation_of(path)) {
             return Err(StoreError::Again);
@@ -132,7 +133,7 @@ impl Tree {
         self.nodes.get(path).map(|node| node.generation)
     }
 
-    /// Puts a node in the place of what was there; `None`: removes that.
+    /// Replaces the node at `path`; `None`: removes it.
     fn put(&mut self, path: &str, node: Option<Node>) {
         self.generation += 1;
         let generation = self.generation;
@@ -159,7 +160,7 @@ pub fn prefix(path: &str) -> String {
     if path == "/" { "/".into() } else { format!("{path}/") }
 }
 
-/// All that lies below a path with that prefix.
+/// The nodes below a path with that prefix.
 pub fn below<'a, T>(
     nodes: &'a BTreeMap<String, T>,
     prefix: &'a str,
@@ -167,7 +168,7 @@ pub fn below<'a, T>(
     nodes.range(prefix.to_owned()..).take_while(move |(path, _)| path.starts_with(prefix))
 }
 
-/// The nodes directly below a path with that prefix. Steps over what lies deeper.
+/// The nodes directly below a path with that prefix. Deeper nodes are skipped.
 fn children<'a, T>(
     nodes: &'a BTreeMap<String, T>,
     prefix: &'a str,
@@ -179,7 +180,8 @@ fn children<'a, T>(
             let (path, node) = nodes.range::<str, _>(range).next()?;
             let name = path.strip_prefix(prefix)?;
             match name.find('/') {
-                // The byte behind the slash: no path has it, and all that is below sorts before it.
+                // The byte after the slash in order. No path has it there, and all nodes below sort
+                // before it.
                 Some(end) => from = Included(format!("{prefix}{}0", &name[..end])),
                 None => {
                     from = Excluded(path.clone());
@@ -209,7 +211,7 @@ pub fn home(domain: DomId) -> String {
     format!("/local/domain/{domain}")
 }
 
-/// `path` of `domain` as an absolute one, if it is one.
+/// The absolute path for a `path` of `domain`.
 pub fn absolute(domain: DomId, path: &str) -> Result<String, StoreError> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-/_@".contains(&byte);
     let whole =

@@ -1,9 +1,8 @@
-//! Virtual CPUs: a thread that makes calls of the hypervisor runs on one, and as a rule on one of
-//! its own.
+//! Virtual CPUs: each thread that calls the hypervisor runs on one, usually on one of its own.
 //!
 //! State that Xen keeps per CPU, so that CPUs need not share it, is kept here by this number. The
-//! first threads get a number each, as long as they live. Those for whom none is left share number
-//! 0, one at a time.
+//! first threads get a number each, as long as they live. Further threads share number 0, one at a
+//! time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -28,7 +27,7 @@ pub struct Vcpu {
 impl Vcpu {
     /// The one that the calling thread runs on. A thread may hold one only at a time.
     pub fn enter() -> Vcpu {
-        // A thread that is ending has none any more.
+        // A thread that is ending has no number any more.
         let number = OWN.try_with(|own| own.0).unwrap_or(SHARED);
         let alone = || ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         Vcpu { number, _alone: (number == SHARED).then(alone) }

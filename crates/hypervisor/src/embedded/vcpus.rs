@@ -25,7 +25,7 @@ use super::table::Table;
 use super::throttle::Throttle;
 use crate::RemotePort;
 
-/// Their priority: next to a worker on the same CPU, such a thread gets a tenth.
+/// Their priority: beside a worker on the same CPU, such a thread gets a tenth of the time.
 const NICE: i32 = 10;
 
 /// How much of its share a guest can use at once.
@@ -58,7 +58,7 @@ impl Drop for Thread {
 }
 
 impl Vcpus {
-    /// None yet.
+    /// A guest without virtual CPUs.
     pub fn new(host: &Arc<Host>, table: &Arc<Table>) -> Vcpus {
         let share = Throttle::new(Duration::from_nanos(1), BURST, Instant::now());
         let share = Arc::new(Mutex::new(share));
@@ -81,7 +81,7 @@ impl Vcpus {
         let (pair, end) = (Arc::clone(&opened.pair), Arc::clone(&stop));
         let share = Arc::clone(&self.share);
         let run = move || {
-            // One that the kernel refuses leaves the share of one CPU.
+            // If the kernel refuses, the limit of one CPU still holds.
             let _ = setpriority_process(Some(gettid()), NICE);
             sandbox::enter_thread(sandbox::Role::Worker);
             serve(&mut caller, &calls, &pair, &end, &share);

@@ -1,4 +1,4 @@
-//! The watches of a store, by path: a change looks at those that it concerns, and at no others.
+//! The watches of a store, by path, so that a change looks only at the watches that it concerns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -65,7 +65,7 @@ impl Watches {
         (id, first)
     }
 
-    /// Removes a watch. What is returned is to be dropped without the lock: the callback may own
+    /// Removes a watch. The returned callback must be dropped without the lock, since it may own
     /// another watch.
     pub fn remove(&mut self, id: u64) -> Option<Arc<OnChange>> {
         let watch = self.list.remove(&id)?;
@@ -79,8 +79,8 @@ impl Watches {
         Some(watch.on_change)
     }
 
-    /// A node changed: calls `send` with the events that do not wait already. Returns how many
-    /// watches the change concerns.
+    /// Handles a change of a node: calls `send` with the events that are not queued already.
+    /// Returns how many watches the change concerns.
     pub fn fire(&mut self, change: &Change, mut send: impl FnMut(Event)) -> u64 {
         let upwards = std::iter::once(change.path.as_str()).chain(above(&change.path));
         let mut ids: Vec<u64> =
@@ -93,7 +93,7 @@ impl Watches {
             let Some(watch) = self.list.get(id).filter(|watch| change.shows_to(watch.by)) else {
                 continue;
             };
-            // Where a directory above was removed, the watched path has changed.
+            // If a directory above was removed, the watched path itself has changed.
             let path = if at < hits { &change.path } else { &watch.path };
             let path = watch.display_path(path);
             self.queue(*id, path).into_iter().for_each(&mut send);
@@ -101,7 +101,8 @@ impl Watches {
         ids.len() as u64
     }
 
-    /// Domains came or went: calls `send` as [`fire`](Self::fire) does.
+    /// Fires a special watch, for domains that came or went: calls `send` as [`fire`](Self::fire)
+    /// does.
     pub fn fire_special(&mut self, name: &str, send: impl FnMut(Event)) {
         let ids: Vec<u64> = self.by_path.get(name).into_iter().flatten().copied().collect();
         ids.into_iter().filter_map(|id| self.queue(id, name.into())).for_each(send);
@@ -122,8 +123,7 @@ impl Watches {
         is_new.then_some((id, path))
     }
 
-    /// An event is about to be delivered: a change from here on is another event. `None`: the watch
-    /// is gone.
+    /// Takes an event for delivery. A later change is another event. `None`: the watch is gone.
     pub fn take(&mut self, (id, path): &Event) -> Option<Arc<OnChange>> {
         let watch = self.list.get_mut(id)?;
         let (waited, by, on_change) =

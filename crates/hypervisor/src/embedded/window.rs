@@ -93,9 +93,9 @@ impl Window {
     ) -> io::Result<Memory> {
         let run = self.run(table, pages, true, keeper)?;
         let (base, len) = (run.at(0), pages.len() * PAGE);
-        // SAFETY: so many bytes were just mapped there, and are until the run is dropped. Nobody
-        // else knows of them. The file can't be shortened, as was checked when the domain
-        // came.
+        // SAFETY: so many bytes were just mapped there, and are until the run is dropped. No other
+        // code knows them. The file cannot be shortened, as was checked when the domain was
+        // created.
         Ok(unsafe { Memory::adopt(base, len, Box::new(run)) })
     }
 
@@ -112,7 +112,7 @@ impl Window {
         keeper: Box<dyn MappingOwner>,
     ) -> io::Result<Page> {
         let run = self.run(table, &[page], write, keeper)?;
-        // SAFETY: as above, with one page, and for writing only if it says so.
+        // SAFETY: as above, with one page, which is writable only if `write` is set.
         Ok(unsafe { Page::adopt(run.at(0), write, Box::new(run)) })
     }
 
@@ -134,7 +134,7 @@ impl Window {
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE | present;
         for (n, page) in pages.iter().enumerate() {
             let (at, offset) = (run.at(n), u64::from(*page) * PAGE as u64);
-            // SAFETY: the place is in our range and was just taken, so nobody uses it.
+            // SAFETY: the place is in our range and was just taken, so it is not in use.
             unsafe {
                 rustix::mm::mmap(
                     at.as_ptr().cast(),
@@ -156,10 +156,9 @@ impl Window {
             (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE);
         for done in (0..count).step_by(at_once) {
             let now = at_once.min(count - done);
-            // SAFETY: the places are within the range, and belong to the one who gives them back.
+            // SAFETY: the places are within the range, and belong to the caller.
             let at = unsafe { self.base.add((first + done) * PAGE) };
-            // SAFETY: as above; what was mapped there is replaced in one step by what can't be
-            // touched.
+            // SAFETY: as above; the mapping is replaced in one step by inaccessible pages.
             let unmapped =
                 unsafe { rustix::mm::mmap_anonymous(at.as_ptr().cast(), now * PAGE, prot, flags) };
             debug_assert!(unmapped.is_ok(), "unmapping pages");
@@ -170,7 +169,7 @@ impl Window {
 impl Drop for Window {
     fn drop(&mut self) {
         let len = lock(&self.places).taken.len() * PAGE;
-        // SAFETY: exactly what was mapped; all who used parts of it held the window.
+        // SAFETY: exactly what was mapped; all users of parts of it held the window.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), len) };
         debug_assert!(unmapped.is_ok(), "unmapping a whole mapping");
     }

@@ -2,8 +2,8 @@
 //! [`crate::xen`] speaks.
 //!
 //! The domain may be hostile: the number of its watches and transactions is bounded, and so is the
-//! amount of data that it has not read. Requests take locks that all domains share, so a domain that
-//! makes the store do much waits for its answers.
+//! amount of data that it has not read. Requests take locks that all domains share, so a domain
+//! that causes much work has to wait for its answers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -29,8 +29,8 @@ const TRANSACTIONS: usize = 10;
 /// Cost of a request beside the nodes that it looks at and the watches that it concerns.
 const REQUEST: u64 = 10;
 
-/// A domain has 100 000 units of work done in a second, which is a few per cent of a CPU, and two
-/// seconds' worth of it at once.
+/// The time in which a domain earns one unit of work: 100 000 units in a second are a few per cent
+/// of a CPU. Up to two seconds' worth may be used at once.
 const UNIT: Duration = Duration::from_micros(10);
 const BURST: Duration = Duration::from_secs(2);
 
@@ -169,7 +169,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Sends a message. A domain that does not read blocks only this thread.
+    /// Sends a message. A domain that does not read its answers blocks only this thread.
     fn send(&self, kind: u32, request: u32, payload: &[u8]) -> io::Result<()> {
         let header = Header { kind, request, transaction: 0, len: payload.len() as u32 };
         let message = [&header.encode(), payload].concat();

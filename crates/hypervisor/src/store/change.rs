@@ -11,8 +11,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use super::{OnChange, Store, StoreError, Watch};
 
 /// A set of tokens, one for each watch whose node has changed. A token is in the set once, however
-/// often the node changes, until it is taken: a domain that rewrites its keys all the time fills
-/// nothing.
+/// often the node changes, until it is taken: so a hostile domain that rewrites its keys all the
+/// time cannot fill memory.
 #[derive(Debug)]
 pub struct Changes<T> {
     changed: Arc<Changed<T>>,
@@ -62,7 +62,8 @@ impl<T: Ord + Clone + Send + Sync + 'static> Changes<T> {
 
     /// Takes all tokens.
     pub fn take(&self) -> Vec<T> {
-        // Before the tokens are taken: a token that comes in between signals again.
+        // The waker is read before the tokens are taken, so that a token which comes in between
+        // signals again.
         let _ = rustix::io::read(&self.changed.waker, &mut [0; 8]);
         std::mem::take(&mut *self.tokens()).into_iter().collect()
     }

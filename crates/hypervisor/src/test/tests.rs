@@ -94,7 +94,7 @@ fn a_page_is_mapped_for_what_is_granted() {
     assert!(other.write(4092, b"both"));
     guest.memory().read(4096 + 4092, &mut bytes).unwrap();
     assert_eq!(&bytes, b"both");
-    // A page that may be written can be mapped for less.
+    // A page that may be written can also be mapped for reading only.
     let less = dom0.grants.map_page(guest.id(), writable, false).unwrap();
     assert!(less.read(4092, &mut bytes) && !less.write(0, b"x"));
     assert_eq!(guest.mapped(), 3);
@@ -122,11 +122,11 @@ fn a_domain_that_is_gone_leaves_its_pages_to_those_who_mapped_them() {
     drop(guest);
     mapped.write(0, b"here").unwrap();
     assert!(dom0.grants.map(DomId(1), &[reference]).is_err());
-    // As on Xen: it is not quite gone yet.
+    // As on Xen, the domain is dying but not gone yet.
     assert_eq!(write(&dom0, DomId(1), reference, 0), Status::BAD_PAGE);
     drop(mapped);
     assert_eq!(write(&dom0, DomId(1), reference, 0), Status::BAD_DOMAIN);
-    // Another one of that number has none of it.
+    // A new domain of the same number has none of the old one's grants.
     let guest = machine.guest(DomId(1), 1).unwrap();
     assert_eq!(write(&dom0, DomId(1), reference, 0), Status::REFUSED);
     let mut bytes = [0; 4];
@@ -191,7 +191,7 @@ fn channels_are_bound_once_at_a_time() {
     assert!(refused(dom0.bind(DomId(1), RemotePort(999))));
     let channel = dom0.bind(DomId(1), port.number()).unwrap();
     assert!(refused(dom0.bind(DomId(1), port.number())), "bound");
-    // The end that was bound goes, as when a daemon dies: the guest's port stays, and can be bound
+    // The bound end is closed, as when a daemon dies. The guest's port stays, and can be bound
     // again.
     drop(channel);
     port.notify();
@@ -245,7 +245,7 @@ fn a_toolstack_writes_both_directories() {
     assert!(matches!(own.put("name", "me"), Err(StoreError::Denied { .. })), "domain 0's");
     machine.detach(&device).unwrap();
     assert_eq!(own.number(&format!("{back}/online")).unwrap(), Some(0));
-    // A domain that is destroyed takes its own directory along, and nothing else.
+    // The directory of a destroyed domain is removed, and nothing else.
     let (sender, gone) = mpsc::channel();
     let _released =
         backend.watch("@releaseDomain", Box::new(move |_| sender.send(()).unwrap())).unwrap();

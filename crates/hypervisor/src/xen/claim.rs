@@ -22,8 +22,8 @@ pub enum Class {
 }
 
 impl Class {
-    /// The device whose lock stands for the class. There is one of each in the domain, whatever
-    /// folders and namespaces a process sees, and nobody else locks them.
+    /// The device whose lock stands for the class. Each device exists once in the domain,
+    /// independent of the folders and namespaces of a process, and no other program locks it.
     fn device(self) -> &'static str {
         match self {
             Class::Vif => "/dev/xen/evtchn",
@@ -39,7 +39,7 @@ impl Class {
     }
 }
 
-/// The right, until it is dropped. The kernel takes it back when the process ends in any way.
+/// The right, until it is dropped. The kernel releases it when the process ends in any way.
 #[derive(Debug)]
 #[must_use]
 pub struct Claim(#[expect(dead_code, reason = "kept to be closed")] OwnedFd);
@@ -53,8 +53,8 @@ impl Claim {
         Claim::by(open_device(class.device())?, class, PATIENCE)
     }
 
-    /// Claims them by the lock of a file, which it waits for as long as `patience` if another
-    /// process has it.
+    /// Claims them by the lock of a file. If another process has the lock, the call waits for up to
+    /// `patience`.
     fn by(device: OwnedFd, class: Class, patience: Duration) -> Result<Claim, OpenError> {
         let since = Instant::now();
         loop {
@@ -85,7 +85,7 @@ mod tests {
         let first = claim(0).unwrap();
         let refused = claim(50).unwrap_err();
         assert!(matches!(refused, OpenError::Claimed { what: "vifs", .. }), "{refused}");
-        // One that waits gets it as soon as the first one is gone.
+        // A waiting claim succeeds as soon as the first one is gone.
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| claim(60_000));
             drop(first);

@@ -1,7 +1,6 @@
 //! Event channels, through `/dev/xen/evtchn` (linux/xen/evtchn.h).
 //!
-//! Each channel has a descriptor of its own, so that whoever owns the channel also owns what wakes
-//! him.
+//! Each channel has a descriptor of its own, so that the owner of the channel also owns its waker.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -22,10 +21,10 @@ const NOTIFY: c_ulong = request(b'E', 4, 4);
 pub struct Evtchn(());
 
 impl Evtchn {
-    /// Sees whether it can be opened.
+    /// Checks that the device can be opened.
     ///
     /// # Errors
-    /// When it is not there, or not for us.
+    /// When the device is missing, or this process may not open it.
     pub fn open() -> Result<Self, OpenError> {
         open_device(DEVICE).map(|_| Self(()))
     }
@@ -49,7 +48,8 @@ impl Events for Evtchn {
     }
 }
 
-/// A channel that domain `to` can bind, and what it calls it.
+/// Opens a channel that domain `to` can bind. Returns the port number that `to` binds, and this
+/// end.
 pub fn open(to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)> {
     let device = open_device(DEVICE).map_err(|error| match error {
         OpenError::Device { error, .. } => error,
@@ -63,7 +63,7 @@ pub fn open(to: DomId) -> io::Result<(RemotePort, Box<dyn Channel>)> {
 #[derive(Debug)]
 struct Bound {
     device: OwnedFd,
-    /// Our end, as we call it.
+    /// The port number of our end.
     port: u32,
 }
 

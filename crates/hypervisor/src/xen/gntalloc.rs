@@ -1,5 +1,5 @@
-//! Requests of `/dev/xen/gntalloc` (linux/include/uapi/xen/gntalloc.h): pages of the kernel's that
-//! this domain grants, to be mapped from the device at the index that a request returns.
+//! Requests of `/dev/xen/gntalloc` (linux/include/uapi/xen/gntalloc.h): pages of the kernel that
+//! this domain grants. A request returns the index at which they can be mapped from the device.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -46,7 +46,7 @@ pub struct Allocated {
     pub references: Vec<GrantRef>,
 }
 
-/// Has the kernel allocate `count` pages, of [`MAX_PAGES`] at most, and grant them to domain `to`.
+/// Makes the kernel allocate `count` pages, at most [`MAX_PAGES`], and grant them to domain `to`.
 pub fn alloc(
     device: BorrowedFd<'_>,
     to: DomId,
@@ -74,9 +74,10 @@ pub fn alloc(
     Ok(Allocated { index: alloc.index, references })
 }
 
-/// Gives one page back. The kernel revokes its grant when nobody uses it any more.
+/// Gives one page back. The kernel revokes its grant once it is no longer in use.
 pub fn dealloc(device: BorrowedFd<'_>, index: u64) {
     let mut dealloc = DeallocGref { index, count: 1 };
-    // SAFETY: the request reads a structure of this size. It fails for what was not allocated.
+    // SAFETY: the request reads a structure of this size. It fails for a page that was not
+    // allocated.
     unsafe { libc::ioctl(device.as_raw_fd(), DEALLOC_GREF, ptr::from_mut(&mut dealloc)) };
 }

@@ -57,7 +57,7 @@ pub struct Gntdev {
     device: Arc<OwnedFd>,
     /// `/dev/xen/gntalloc`, if it exists. Workers use it, and may open nothing.
     allocator: Option<OwnedFd>,
-    /// Which domain we are.
+    /// The domain of this process.
     own: DomId,
 }
 
@@ -65,7 +65,7 @@ impl Gntdev {
     /// Opens it, in domain `own`.
     ///
     /// # Errors
-    /// When it is not there, or not for us.
+    /// When the device is missing, or this process may not open it.
     pub fn open(own: DomId) -> Result<Self, OpenError> {
         let device = Arc::new(open_device("/dev/xen/gntdev")?);
         Ok(Self { device, allocator: open_device("/dev/xen/gntalloc").ok(), own })
@@ -78,7 +78,7 @@ impl Grants for Gntdev {
         let len = references.len() * PAGE;
         let memory = mapped::map(self.device.as_fd(), pages.index, len, pages).map_err(
             |error| match error {
-                // The kernel's one word for any page that Xen did not let it have.
+                // The kernel returns this for any page that Xen refused.
                 rustix::io::Errno::INVAL => {
                     GrantError::Refused { domain, references: references.into() }
                 }
@@ -88,7 +88,7 @@ impl Grants for Gntdev {
         Ok(Arc::new(memory))
     }
 
-    /// Mapped for reading only, the kernel asks Xen for that only (`GNTMAP_readonly`).
+    /// For a mapping for reading only, the kernel asks Xen for no more (`GNTMAP_readonly`).
     fn map_page(
         &self,
         domain: DomId,
@@ -119,9 +119,9 @@ impl Grants for Gntdev {
 }
 
 impl Gntdev {
-    /// Runs a batch. The kernel gives up on all of it if it can't get at one local end; then halves
-    /// are tried, down to the copy that was to blame. Those that had been made are made again,
-    /// which does no harm.
+    /// Runs a batch. The kernel gives up on the whole batch if it cannot access one local end.
+    /// Halves are tried then, down to the copy that caused the error. Copies that were made before
+    /// are repeated, which does no harm.
     fn run(&self, mut batch: Batch<'_>) -> io::Result<()> {
         match self.submit(&mut batch) {
             Err(error) if error.raw_os_error() == Some(libc::EFAULT) => match batch.len() {
@@ -151,7 +151,7 @@ impl Gntdev {
     }
 }
 
-/// Pages that the device has been told of. They can be mapped, until this is dropped.
+/// Pages that are registered with the device, and can be mapped until this is dropped.
 #[derive(Debug)]
 struct Pages {
     device: Arc<OwnedFd>,

@@ -35,9 +35,9 @@ impl<K> Drop for Mapped<K> {
     }
 }
 
-/// Maps the `len` bytes that `device` has ready at `index`, for reading and writing. `source` is
-/// what the device has them ready by: it is dropped when nobody uses the memory any more, and after
-/// the pages are unmapped.
+/// Maps the `len` bytes that `device` has ready at `index`, for reading and writing. `source` keeps
+/// the pages available in the device. It is dropped once the memory is no longer used and the pages
+/// are unmapped.
 ///
 /// # Errors
 /// The kernel's error.
@@ -53,13 +53,13 @@ where
     let base = place(device, index, len, true)?;
     let keeper = Box::new(Mapped { base, len, source });
     // SAFETY: `len` bytes were just mapped there for reading and writing, and are until `keeper`
-    // unmaps them. Nobody else knows of them. They are no file's, which somebody could cut off:
-    // they are the kernel's own, or another domain's, and Xen keeps the pages of a domain that
-    // is gone until they are unmapped.
+    // unmaps them. No other code knows them. They belong to no file that could be truncated: they
+    // are the kernel's own, or another domain's, and Xen keeps the pages of a destroyed domain
+    // until they are unmapped.
     Ok(unsafe { Memory::adopt(base, len, keeper) })
 }
 
-/// Maps one page as [`map`] does, to be read or, if `write`, to be written, too: a device of grants
+/// Maps one page as [`map`] does, for reading or, if `write`, also for writing. The grant device
 /// asks Xen for no more.
 ///
 /// # Errors
@@ -75,7 +75,7 @@ where
 {
     let base = place(device, index, PAGE, write)?;
     let keeper = Box::new(Mapped { base, len: PAGE, source });
-    // SAFETY: as above, for writing only if it says so.
+    // SAFETY: as above, writable only if `write` is set.
     Ok(unsafe { Page::adopt(base, write, keeper) })
 }
 

@@ -37,14 +37,14 @@ pub struct OwnDomain {
 }
 
 impl OwnDomain {
-    /// With memory of so many pages, none of which is granted.
+    /// Opens the devices, with memory of `pages` pages, none of which is granted.
     ///
     /// # Errors
     /// See [`OpenError`].
     pub fn open(pages: u32) -> Result<Self, OpenError> {
         let device = open_device("/dev/xen/gntalloc")?;
         let store = XenStore::open()?;
-        // Relative, it is looked up in our own directory.
+        // A relative path is looked up in our own directory.
         let id = DomId(store.nodes().number("domid")?.unwrap_or(0));
         let (pages, memory) = Pages::reserve(pages)?;
         Ok(OwnDomain {
@@ -71,7 +71,7 @@ impl Domain for OwnDomain {
         self.pages.count
     }
 
-    /// As the trait has it; the page is empty afterwards, and can be granted once at a time.
+    /// As in the trait. The page is empty afterwards, and can be granted only once at a time.
     fn grant(&self, to: DomId, page: u32, extent: Extent, writable: bool) -> io::Result<GrantRef> {
         if extent != Extent::Whole {
             return Err(io::ErrorKind::Unsupported.into());
@@ -93,8 +93,8 @@ impl Domain for OwnDomain {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// As the trait has it, but that what is in use is taken back by the kernel when it is not any
-    /// more: it gives the page and the reference to nobody before then, us included.
+    /// As in the trait, except for a grant in use, which the kernel revokes when the use ends.
+    /// Until then the kernel does not use the page or the reference again.
     fn revoke(&self, reference: GrantRef) -> bool {
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(at) = grants.iter().position(|grant| grant.reference == reference) else {
@@ -172,7 +172,7 @@ impl Drop for Whole {
 }
 
 impl Pages {
-    /// A range of empty pages, and it as memory.
+    /// Reserves a range of empty pages. Returns the range, and a memory over it.
     fn reserve(count: u32) -> io::Result<(Pages, Memory)> {
         let len = count.max(1) as usize * PAGE;
         let prot = ProtFlags::READ | ProtFlags::WRITE;
@@ -180,15 +180,14 @@ impl Pages {
         let base =
             unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), len, prot, MapFlags::PRIVATE) }?;
         let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)?;
-        // SAFETY: `len` bytes were just mapped there for reading and writing, and are, whatever
-        // takes their place, until the keeper unmaps them. Nobody else knows of them, and
-        // they are no file's that somebody could cut off.
+        // SAFETY: `len` bytes were just mapped there for reading and writing, and stay mapped, even
+        // when pages are exchanged, until the keeper unmaps them. No other code knows them, and
+        // they belong to no file that could be truncated.
         let memory = unsafe { Memory::adopt(base, len, Box::new(Whole { base, len })) };
         Ok((Pages { base, count }, memory))
     }
 
-    /// Puts a page in the place of another: one that `device` has ready at an index, or an empty
-    /// one.
+    /// Replaces a page by one that `device` offers at an index, or by an empty one.
     fn put(&self, page: u32, device: Option<(&OwnedFd, u64)>) -> io::Result<()> {
         if page >= self.count {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -196,8 +195,8 @@ impl Pages {
         let at = self.base.as_ptr().wrapping_add(page as usize * PAGE).cast();
         let prot = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the page lies in the range, which is mapped as long as the memory over it lives,
-        // and the memory lives as long as the domain that calls this. Whoever reads or
-        // writes there meanwhile finds one page or the other.
+        // and the memory lives as long as the domain that calls this. Concurrent reads and writes
+        // find one page or the other.
         unsafe {
             match device {
                 Some((fd, index)) => rustix::mm::mmap(

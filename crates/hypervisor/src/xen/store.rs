@@ -1,8 +1,8 @@
 //! The store, over xenstored's socket or the kernel's `/dev/xen/xenbus`.
 //!
-//! One request is under way at a time: the kernel's device does not repeat a request's number in
-//! all of its answers. A thread reads answers, hands them to whoever waits, and calls watches for
-//! their events.
+//! Only one request is in flight at a time, because the kernel's device does not repeat a request's
+//! number in all of its answers. A thread reads answers, hands them to the requesting thread, and
+//! calls watches for their events.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -34,12 +34,12 @@ pub struct XenStore {
 }
 
 impl XenStore {
-    /// Connects: to xenstored's socket if it runs here, to the kernel's device otherwise. A
-    /// connection to the socket is made anew when it is lost, and the watches with it; the kernel
-    /// looks after the other.
+    /// Connects: to xenstored's socket if it runs here, to the kernel's device otherwise. If a
+    /// connection to the socket is lost, it is made again, with all watches; the kernel maintains
+    /// the other kind.
     ///
     /// # Errors
-    /// When neither is there.
+    /// When neither exists.
     pub fn open() -> Result<Self, OpenError> {
         let connect = || UnixStream::connect(SOCKET).map(OwnedFd::from);
         match connect() {
@@ -51,7 +51,7 @@ impl XenStore {
     /// Connects to the kernel's device.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it does not exist.
     pub fn open_device() -> Result<Self, OpenError> {
         Ok(Self::over(open_device(DEVICE)?)?)
     }
@@ -70,8 +70,8 @@ impl XenStore {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let link = Arc::new(Link::new(end, reopen));
         let (for_reader, stopped) = (link.clone(), stop.clone());
-        // Taken before the thread starts: a first request holds the lock until the thread reads its
-        // answer.
+        // The end is taken before the thread starts, since a first request holds the lock until the
+        // thread reads its answer.
         let end = link.end();
         let reader = thread::Builder::new()
             .name("store".into())
@@ -88,7 +88,7 @@ impl XenStore {
 
 impl Drop for XenStore {
     fn drop(&mut self) {
-        // An eventfd that nobody else writes takes this.
+        // The eventfd has no other writer, so the write succeeds.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         if let Some(reader) =
             self.reader.take().filter(|reader| reader.thread().id() != thread::current().id())
@@ -120,8 +120,8 @@ impl View {
         self.link.ask(kind, self.within, path, &payload)
     }
 
-    /// A directory that is too long for one answer. It begins anew when the directory changes
-    /// between two pieces.
+    /// Reads a directory that is too long for one answer. Reading starts again if the directory
+    /// changes between two pieces.
     fn long_directory(&self, path: &str) -> Result<Vec<String>, StoreError> {
         let (mut names, mut seen): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         loop {
@@ -196,12 +196,12 @@ impl Store for XenStore {
     }
 
     fn watch(&self, path: &str, on_change: OnChange) -> Result<Watch, StoreError> {
-        // Before it is asked for: its first event may come before the answer.
+        // The watch is added before the request, since its first event may come before the answer.
         let token = self.view.link.add_watch(path, on_change);
         let watching = Watching { link: self.view.link.clone(), path: path.into(), token };
-        // Refused, it is dropped, and forgotten again.
+        // If the store refuses, the watch is dropped, and so removed again.
         match watching.ask(Kind::Watch) {
-            // The connection was made anew in between, with all watches.
+            // The connection was made again in between, with all watches.
             Err(StoreError::Refused { name, .. }) if name == "EEXIST" => {}
             asked => asked?,
         }

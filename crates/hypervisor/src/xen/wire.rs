@@ -24,9 +24,9 @@ pub enum Kind {
     Make = 12,
     Remove = 13,
     SetPermissions = 14,
-    /// Comes by itself.
+    /// A watch event, which is not an answer.
     Event = 15,
-    /// Answers any request.
+    /// An error in answer to any request.
     Error = 16,
     DirectoryPart = 22,
 }
@@ -34,11 +34,11 @@ pub enum Kind {
 /// A message's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// A [`Kind`], or one that we don't know.
+    /// The number of a [`Kind`], or an unknown one.
     pub kind: u32,
-    /// Which request it is, or answers.
+    /// The number of the request, or of the one that is answered.
     pub request: u32,
-    /// In which transaction, or 0.
+    /// The transaction, or 0.
     pub transaction: u32,
     /// Bytes that follow.
     pub len: u32,
@@ -122,8 +122,8 @@ pub fn strings(parts: &[&str]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The strings of a list in which each ends with a NUL byte. What is not UTF-8 is replaced; the
-/// last NUL may be missing.
+/// The strings of a list in which each ends with a NUL byte. Invalid UTF-8 is replaced; the last
+/// NUL may be missing.
 pub fn split(list: &[u8]) -> impl Iterator<Item = String> + '_ {
     let list = list.strip_suffix(b"\0").unwrap_or(list);
     let count = if list.is_empty() { 0 } else { usize::MAX };
@@ -135,7 +135,7 @@ pub fn split(list: &[u8]) -> impl Iterator<Item = String> + '_ {
 pub fn directory_part(payload: &[u8]) -> Option<(&[u8], &[u8], bool)> {
     let end = payload.iter().position(|byte| *byte == 0)?;
     let (generation, names) = (&payload[..end], &payload[end + 1..]);
-    // After the last name, or in an empty piece, stands one more NUL.
+    // One more NUL follows the last name, or is in an empty piece.
     match names {
         [] | [0] => Some((generation, &[], true)),
         [names @ .., 0, 0] => Some((generation, names, true)),

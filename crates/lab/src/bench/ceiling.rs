@@ -92,7 +92,7 @@ impl Ceiling {
         let (doors, stop) = ([a?, b?], Arc::new(AtomicBool::new(false)));
         let asked = Arc::clone(&stop);
         let run = move || {
-            // The generator reports a CPU that cannot be pinned to, and fails too.
+            // The generator reports a CPU that it cannot be pinned to, and also fails.
             let _ = cpu::pin(cpu);
             while !asked.load(Relaxed) {
                 // The generator reports the end of a connection.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {
-    /// So many times as good as the peer's in the same run.
+    /// This multiple of the peer's figure in the same run.
     Times(f64),
     /// No more than this, in the figure's own unit.
     AtMost(f64),
@@ -22,7 +22,7 @@ impl Goal {
         }
     }
 
-    /// As a table shows it.
+    /// The text in a table.
     pub fn show(self) -> String {
         match self {
             Self::Times(times) => format!("{times} x"),

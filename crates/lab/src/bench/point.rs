@@ -32,7 +32,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As a table shows it.
+    /// The name in a table.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mpps => "Mpps",
@@ -101,7 +101,7 @@ pub enum Kind {
 pub struct Point {
     /// The name in results and for `--only`.
     pub name: &'static str,
-    /// As a table shows it.
+    /// The title in a table.
     pub title: &'static str,
     /// The kind of the point.
     pub kind: Kind,

@@ -73,7 +73,7 @@ impl State {
         })
     }
 
-    /// Whether figures of both can be compared.
+    /// Whether figures of the two states can be compared.
     pub fn is_like(&self, other: &State) -> bool {
         let within = |a: f64, b: f64, factor: f64| a <= b * factor && b <= a * factor;
         within(self.round_trip_ns, other.round_trip_ns, SAME_DISTANCE)

@@ -89,7 +89,7 @@ pub struct Row {
     pub ceiling: Option<Beside>,
     /// The value that the figure should reach.
     pub goal: Option<Goal>,
-    /// Whether it did.
+    /// Whether the goal was reached.
     pub reached: Option<bool>,
     /// All runs.
     pub samples: Vec<Sample>,
@@ -120,9 +120,9 @@ impl Tally {
         Self { point, runs: Vec::new(), repeated: 0, failures: Vec::new() }
     }
 
-    /// Whether more rounds of `backends` are needed, until `wanted` of them can be compared. Without
-    /// a peer, rounds count that were not disturbed. A back-end that failed `wanted` times is not
-    /// tried again.
+    /// Whether more rounds of `backends` are needed, until `wanted` of them can be compared.
+    /// Without a peer, rounds count that were not disturbed. A back-end that failed `wanted` times
+    /// is not tried again.
     pub fn needs(&self, wanted: u32, backends: &[Who]) -> bool {
         let ours: Vec<_> = self.runs.iter().filter(|run| run.who == Who::Ringmain).collect();
         let has = |other: &Who| {

@@ -81,7 +81,7 @@ fn one(
     Ok(point)
 }
 
-/// Where the receiver's frames take their time, while the streams run on for a little.
+/// The profile of the receiver's frames, taken while the streams continue for a moment.
 fn profile(daemon: &Daemon) -> Result<Option<PortProfile>, DemoError> {
     let profile = daemon.client().profile(PROFILE).map_err(DaemonError::from)?;
     Ok(profile.ports.into_iter().find(|port| port.name == format!("guests/{}", NAMES[1])))

@@ -36,7 +36,7 @@ impl Fabric {
         }
     }
 
-    /// Where guest `index` is attached.
+    /// The attachment of guest `index`.
     pub(super) fn link(&self, index: usize) -> Link {
         match self {
             Fabric::Ringmain(daemon) => Link::VhostUser {

@@ -35,7 +35,7 @@ pub(crate) struct Point {
     /// CPUs that were busy beyond the guests' virtual CPUs: the daemon, QEMU's other threads, the
     /// host's kernel, and others. None where virtual CPUs are no threads of this machine.
     pub(crate) beyond: Option<f64>,
-    /// Where the time of a frame went that the receiver got, if that was looked at afterwards.
+    /// The profile of received frames, if it was taken afterwards.
     pub(crate) profile: Option<PortProfile>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Sample {
 }
 
 impl Point {
-    /// The point with so many queues, when iperf has `said` this.
+    /// The point with this number of queues, from the output of iperf.
     pub(crate) fn new(queues: u16, said: String, sample: &Sample) -> Result<Point, DemoError> {
         let Sample { daemon, others, beyond, counts } = sample;
         let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;

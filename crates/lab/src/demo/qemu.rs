@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// The guests, and what carries their frames.
 pub(crate) struct Qemu {
-    // In this order: guests go before what they are attached to.
+    // The order of drops matters: guests end before the things that they are attached to.
     guests: [Guest; 2],
     virtual_cpus: [Vec<u32>; 2],
     fabric: Fabric,

@@ -65,8 +65,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Frames put into both guests for each interrupt that told them so; none where no program counts
-    /// those.
+    /// Frames put into both guests for each interrupt that told them so; none where no program
+    /// counts those.
     pub(crate) fn frames_per_interrupt(&self) -> Option<f64> {
         let sum = |of: fn(&QueueCount) -> u64| {
             self.sender.iter().chain(&self.receiver).map(of).sum::<u64>()

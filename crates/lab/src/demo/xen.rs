@@ -9,7 +9,7 @@ use control::api::Stats;
 
 /// The host and its guests.
 pub(crate) struct Xen {
-    // In this order: guests go before the host that they run on.
+    // The order of drops matters: guests end before their host.
     guests: [Domain; 2],
     /// None where the kernel serves their vifs.
     service: Option<Service>,

@@ -86,7 +86,7 @@ impl Point {
     }
 }
 
-/// Has the guest send, and counts what the daemon does meanwhile.
+/// Makes the guest send, and counts the daemon's work meanwhile.
 pub(super) fn measure(
     guest: &dyn DiskGuest,
     queues: u16,

@@ -83,7 +83,7 @@ fn table(points: &[Point]) -> Markup {
     }
 }
 
-/// Bars for the phases with requests of so many bytes.
+/// Bars for the phases with requests of this size.
 fn plot(
     results: &Results,
     bytes: u32,

@@ -16,7 +16,7 @@ pub(super) const QUEUES: [u16; 3] = [1, 2, 4];
 
 /// The daemon, and the images of its disks.
 pub(super) struct Site {
-    // In this order: the daemon goes before the images.
+    // The order of drops matters: the daemon ends before the images are removed.
     daemon: Daemon,
     length: u64,
     _images: TempDir,
@@ -66,7 +66,7 @@ impl Site {
         Ok(Site { daemon, length, _images: images })
     }
 
-    /// The socket of the disk with so many queues.
+    /// The socket of the disk with this number of queues.
     pub(super) fn socket(&self, queues: u16) -> PathBuf {
         socket(self.daemon.dir(), queues)
     }
@@ -81,7 +81,7 @@ impl Site {
         self.daemon.id()
     }
 
-    /// The work of the daemon so far for the disk with so many queues.
+    /// The work of the daemon so far for the disk with this number of queues.
     pub(super) fn used(&self, queues: u16) -> Result<Used, DaemonError> {
         let stats = self.daemon.stats()?;
         let disk = stats.disks.iter().find(|disk| disk.name == name(queues));
@@ -90,7 +90,7 @@ impl Site {
     }
 }
 
-/// The name of the disk with so many queues, and its serial number.
+/// The name and serial number of the disk with this number of queues.
 pub(super) fn name(queues: u16) -> String {
     format!("disk-{queues}")
 }

@@ -52,7 +52,7 @@ pub(super) fn boot<'a>(
 }
 
 impl StockGuest<'_> {
-    /// The device of the disk with so many queues, which is known by its serial number.
+    /// The device of the disk with this number of queues, found by its serial number.
     fn device(&self, queues: u16) -> Result<String, DiskDemoError> {
         let find = format!(
             "cd /sys/block && for disk in vd*; do \

@@ -21,7 +21,7 @@ const IMAGES: &str = "/var/lib/xen/images";
 
 /// The guest.
 pub(super) struct XenGuest {
-    // In this order: the guest goes before the daemon and the host.
+    // The order of drops matters: the guest ends before the daemon and the host.
     guest: Domain,
     service: Service,
     dom0: Dom0,
@@ -118,7 +118,7 @@ impl DiskGuest for XenGuest {
     }
 }
 
-/// The image of the disk with so many queues.
+/// The image of the disk with this number of queues.
 fn image(queues: u16) -> String {
     format!("{IMAGES}/disk-{queues}.raw")
 }

@@ -29,7 +29,7 @@ impl Alarm {
         Ok(Alarm { epoll, timer })
     }
 
-    /// Sleeps until there is an interrupt, or for so many nanoseconds, less than a second.
+    /// Sleeps until there is an interrupt, or for this number of nanoseconds, less than a second.
     pub(super) fn wait(&self, nanoseconds: u64) -> io::Result<()> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         // A time of 0 would switch the timer off.

@@ -32,7 +32,7 @@ const LOOK: u32 = 1 << 12;
 
 /// When requests are due.
 enum Pace {
-    /// As soon as there is room.
+    /// Requests are sent as soon as there is room.
     Open,
     /// Never.
     Never,
@@ -77,7 +77,8 @@ impl Pace {
 
 /// The blocks that are asked for, in their order.
 enum Blocks {
-    /// Of so many blocks, in random order, without end; the state of the random numbers.
+    /// Blocks in random order, without end: the number of blocks, and the state of the random
+    /// numbers.
     Random(u64, u64),
     /// Each queue's next block in its part, whose length is last.
     Serial(Vec<u64>, u64),
@@ -284,7 +285,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether the user interrupts, or the back-end is silent.
+    /// Fails if the user interrupts, or the back-end is silent.
     fn look(&self) -> Result<(), DiskLoadError> {
         if interrupt::asked() {
             return Err(DiskLoadError::Interrupted);

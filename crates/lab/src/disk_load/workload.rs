@@ -1,4 +1,4 @@
-//! Which requests are sent.
+//! The workload: the requests that are sent.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub enum Order {
     Serial,
 }
 
-/// Which requests are sent.
+/// The requests that are sent.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Reads or writes.
@@ -37,11 +37,11 @@ pub struct Workload {
     pub depth: u16,
     /// Requests per second in sum, with random gaps; `None`: as many as are answered; 0: none.
     pub rate: Option<u64>,
-    /// Whether the generator sleeps until it is interrupted, as a guest does; else it looks at the
-    /// rings all the time.
+    /// Whether the generator sleeps until it is interrupted, as a guest does; otherwise it polls
+    /// the rings.
     pub sleeps: bool,
     /// The data: writes write the pattern of this generation, and reads compare with it. `None`:
-    /// buffers hold whatever they hold.
+    /// the content of buffers does not matter.
     pub generation: Option<u32>,
 }
 

@@ -67,9 +67,9 @@ pub enum LabError {
     Platform {
         /// The experiment.
         experiment: &'static str,
-        /// Where it was to run.
+        /// The requested platform.
         platform: &'static str,
-        /// Where it can.
+        /// The possible platforms.
         possible: String,
     },
     /// Another process runs an experiment with the same folder.
@@ -84,14 +84,14 @@ pub enum LabError {
     /// Two records that cannot be compared.
     #[error("{0}")]
     Unlike(String),
-    /// Some repetitions failed or broke a rule; the record says which.
+    /// Some repetitions failed or broke a rule. The record lists them.
     #[error("{count} repetitions failed or broke an invariant, the first: {first}; record: {}", .record.display())]
     Broken {
         /// How many.
         count: usize,
         /// The failure of the first.
         first: String,
-        /// Where all of them are.
+        /// The record with all repetitions.
         record: PathBuf,
     },
     /// The user ended it.
@@ -110,7 +110,7 @@ impl LabError {
         }
     }
 
-    /// Whether the command line is to blame.
+    /// Whether the command line is the cause.
     pub fn is_usage(&self) -> bool {
         matches!(self, LabError::Unknown(_) | LabError::Platform { .. } | LabError::Unlike(_))
     }

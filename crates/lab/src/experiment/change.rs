@@ -28,7 +28,7 @@ fn side(of: &Summary, than: &Summary) -> Side {
 pub struct Change {
     /// The value at the first place.
     pub from: Summary,
-    /// And at the second.
+    /// The figures at the second place.
     pub to: Summary,
 }
 
@@ -38,7 +38,7 @@ impl Change {
         self.to.median / self.from.median
     }
 
-    /// On which side of so many times the first the second lies.
+    /// The side of `times` times the first on which the second lies.
     pub fn side(&self, times: f64) -> Side {
         side(&self.to, &self.from.times(times))
     }
@@ -48,7 +48,7 @@ impl Change {
         self.side(1.0) != Side::Within
     }
 
-    /// Whether the second is more than so many times the first.
+    /// Whether the second is more than `times` times the first.
     pub fn above(&self, times: f64) -> Verdict {
         Verdict::of(self.side(times), Side::Above)
     }

@@ -25,7 +25,7 @@ impl Row {
         !self.disturbed && self.p.is_some_and(|p| p < SIGNIFICANT)
     }
 
-    /// Whether as many repetitions could show that at all.
+    /// Whether this number of repetitions can show significance at all.
     fn can_be(&self) -> bool {
         least(self.a.count(), self.b.count()).is_some_and(|p| p < SIGNIFICANT)
     }

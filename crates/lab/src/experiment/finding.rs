@@ -9,11 +9,11 @@ pub struct Finding {
     pub published: String,
     /// The same of our figures.
     pub here: String,
-    /// Whether it is so here.
+    /// Whether it holds here.
     pub verdict: Verdict,
 }
 
-/// Whether something that was published is so here.
+/// Whether a published result holds here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The claim holds, by more than the scatter.
@@ -48,7 +48,7 @@ impl Verdict {
         }
     }
 
-    /// In words; `doubt` is why figures bear out no verdict, if they do not.
+    /// In words; `doubt` is the reason why the figures support no verdict, if there is one.
     pub fn said(self, doubt: Option<&'static str>) -> &'static str {
         match (self, doubt) {
             (Verdict::Unknown, _) => "",

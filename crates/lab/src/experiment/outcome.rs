@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use load::cpu::Shares;
 
-/// Something that must hold whatever the figures are.
+/// A rule that must hold for any figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
     /// The condition that must hold.
     pub name: String,
-    /// Whether it did.
+    /// Whether the rule held.
     pub held: bool,
-    /// By what that was seen.
+    /// The observation that shows it.
     pub seen: String,
 }
 
 /// The figures of a repetition, and whether it was one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// By name, in the units that the experiment declares.
+    /// The figures by name, in the units that the experiment declares.
     pub figures: BTreeMap<String, f64>,
     /// Shares and the like, by name: one number for each queue or stream, say.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -48,7 +48,7 @@ impl Outcome {
         }
     }
 
-    /// Notes whether something held that must, and by what that was seen.
+    /// Notes whether a rule held, and the observation that shows it.
     pub fn check(&mut self, name: &str, held: bool, seen: impl Into<String>) {
         self.checks.push(Check { name: name.into(), held, seen: seen.into() });
     }

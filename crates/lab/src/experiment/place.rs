@@ -1,4 +1,4 @@
-//! Where points lie, in words.
+//! The places of points, in words.
 
 use super::About;
 use super::results::Results;
@@ -11,7 +11,7 @@ fn axis(about: &About, results: &Results, number: usize) -> Axis {
     plot.map(|plot| plot.x).unwrap_or_default()
 }
 
-/// Where a point of that number lies: what the axis calls it, or a number as exact as it is.
+/// The place of the point with this number: the axis' label, or the exact number.
 pub fn place(about: &About, results: &Results, number: usize) -> String {
     let x = results.record.configuration.points.get(number).map_or(0.0, |point| point.x);
     match axis(about, results, number).labels.get(x as usize) {

@@ -13,7 +13,7 @@ use super::LabError;
 pub struct Point {
     /// The name of the point's line.
     pub series: String,
-    /// Where on the x axis; for an axis of labels the number of the label, from 0.
+    /// The place on the x axis. For an axis of labels: the number of the label, from 0.
     pub x: f64,
     /// Further settings of a repetition.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -1,7 +1,7 @@
-//! One run of an experiment, as it is kept: everything that a report says can be found in here.
+//! The record of one run of an experiment, which contains everything that a report shows.
 //!
-//! A record is written anew after each repetition, beside itself, and then put in place, so that
-//! there is a whole one at any time.
+//! A record is rewritten after each repetition, in a second file that then replaces the first, so
+//! that there is a complete one at any time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,12 +19,12 @@ const FORMAT: u32 = 1;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// The configuration of a run. A run is gone on with only by one that was asked the same.
+/// The configuration of a run. A run is only continued with the same configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
     /// The experiment.
     pub experiment: String,
-    /// Where guests run.
+    /// The platform that guests run on.
     #[serde(alias = "ground")]
     pub platform: Platform,
     /// How much is measured.

@@ -46,7 +46,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Whether all that counts of a point was disturbed.
+    /// Whether all repetitions that count for a point were disturbed.
     pub fn disturbed(&self, point: usize) -> bool {
         self.counted(point).iter().any(|one| one.disturbed)
     }
@@ -133,7 +133,7 @@ impl<'a> Results<'a> {
                 pairs.iter().map(|(from, to)| Some(value(*to, round)? / value(*from, round)?));
             Some(ratios.sum::<Option<f64>>()? / pairs.len() as f64).filter(|mean| mean.is_finite())
         };
-        // No more than were measured, whatever a file says.
+        // A file may claim more rounds than were measured.
         let rounds = self.record.configuration.rounds.min(self.record.repetitions.len() as u32);
         let means: Vec<f64> = (0..rounds).filter_map(mean).collect();
         Some(Change { from: Summary::of(vec![1.0; means.len()])?, to: Summary::of(means)? })

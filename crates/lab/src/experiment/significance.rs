@@ -1,6 +1,6 @@
 //! Whether two samples differ by more than chance: the Mann-Whitney U test, exact, ties included.
 
-/// From which probability on a difference counts as more than chance.
+/// The probability below which a difference counts as more than chance.
 pub const SIGNIFICANT: f64 = 0.05;
 /// Most values in both samples together for which all divisions are counted.
 const MOST: usize = 200;
@@ -51,13 +51,13 @@ fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     all.iter().map(rank).collect()
 }
 
-/// In how many ways `count` of the ranks have each sum.
+/// The number of ways in which `count` of the ranks have each sum.
 fn divisions(ranks: &[usize], count: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; most + 1]; count + 1];
     ways[0][0] = 1.0;
     for rank in ranks {
-        // From the top: each rank is taken once at most.
+        // The order is descending, so that each rank is taken at most once.
         for taken in (0..count).rev() {
             for sum in (0..=most - rank).rev() {
                 let add = ways[taken][sum];

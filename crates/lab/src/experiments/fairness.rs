@@ -284,7 +284,7 @@ enum To {
 
 /// A host, its daemon and its guests.
 struct Site {
-    // In this order: the daemon goes before the namespace that it is in.
+    // The order of drops matters: the daemon ends before its namespace is removed.
     network: GuestNetwork,
     host: Namespace,
 }

@@ -132,7 +132,7 @@ fn measure(setup: &Setup, queues: u16) -> Result<Outcome, LabError> {
     forward(node, far, sender, receivers)?;
     let own = network.ids();
     let flows: Vec<Flow<'_>> = receivers.iter().map(|to| Flow::between(sender, to, 1)).collect();
-    // So that everybody knows where everybody is.
+    // The greeting lets all stations learn each other's addresses.
     carry(&flows, Amount::Bytes(GREETING), |_| Ok::<_, LabError>(()))?;
     let carried = carry(&flows, Amount::of(setup), |ids| {
         Ok::<_, LabError>(CounterSnapshot::now(network.daemon(), &[&own[..], ids].concat())?)

@@ -13,7 +13,7 @@ use load::Report;
 const WORDS: [&str; 6] = ["balanced", "eco", "latency", "always", "never", "50us"];
 /// Frames a second.
 const RATES: [u32; 5] = [1_000, 10_000, 80_000, 400_000, 1_600_000];
-/// Where the plot shows a sender that never waits.
+/// The place in the plot of a sender that never waits.
 const FULL: u32 = 10_000_000;
 /// The rate of idle guests: connected, without frames.
 const IDLE: u32 = 0;

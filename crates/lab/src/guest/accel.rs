@@ -36,9 +36,9 @@ impl Accel {
         // read a slow timer instead.
         let mut text =
             String::from("console=ttyS0 loglevel=4 panic=-1 mitigations=off tsc=reliable");
-        // Where other programs leave the guest little time, the kernel misses timer interrupts as it
-        // boots. It then takes the timer for broken, and panics; or it takes the counter for several
-        // times slower than it is, and its clock is fast.
+        // A guest with little CPU time misses timer interrupts while its kernel boots. The kernel
+        // then takes the timer for broken, and panics. Or it measures the counter as several times
+        // too slow, and its clock is fast.
         text.push_str(" no_timer_check");
         if let Some(rate) = tsc::kilohertz().filter(|_| self == Accel::Tcg) {
             text.push_str(&format!(" tsc_early_khz={rate}"));

@@ -60,9 +60,9 @@ struct State {
     boots: u32,
     last_id: u64,
     done: HashMap<u64, Output>,
-    /// Which channel the guest is at the end of; those before it are closed.
+    /// The number of the guest's channel. Earlier channels are closed.
     channel: u32,
-    /// The channel was closed, or its guest is gone.
+    /// Whether the channel was closed, or its guest is gone.
     ended: bool,
 }
 
@@ -208,8 +208,8 @@ impl Agent {
 
     fn listen(&self, mut reader: impl BufRead, channel: u32) {
         let mut line = Vec::new();
-        // A reset may cut a line off in the middle, and where the channel is a console, the kernel
-        // speaks on it, too: what is no whole line of ours is only kept for messages.
+        // A reset may cut a line in the middle, and the kernel also writes to a channel that is a
+        // console. Text that is not a complete line of ours is only kept for messages.
         while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             if let Some(said) = std::str::from_utf8(&line).ok().and_then(AgentMessage::parse) {
                 self.transcript.note(&said.to_string());

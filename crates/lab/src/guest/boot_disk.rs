@@ -1,5 +1,5 @@
-//! A disk that a guest's firmware boots from: a FAT file system that fills the disk, with SYSLINUX for
-//! a BIOS, and a script for the shell of a UEFI firmware.
+//! A disk that a guest's firmware boots from: a FAT file system that fills the disk, with SYSLINUX
+//! for a BIOS, and a script for the shell of a UEFI firmware.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ const BYTES: u64 = 128 << 20;
 /// The geometry that the boot sector has: the disk's sectors, sectors of a track, and heads.
 const GEOMETRY: [&str; 6] = ["-T", "262144", "-s", "32", "-h", "64"];
 
-/// Where Debian has a UEFI firmware for virtual machines.
+/// The path of Debian's UEFI firmware for virtual machines.
 const UEFI: &str = "/usr/share/ovmf/OVMF.fd";
 
 /// The boot loader of a guest.

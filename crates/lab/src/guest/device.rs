@@ -7,8 +7,8 @@ use frame::Mac;
 use super::Accel;
 use super::emulator::Emulator;
 
-/// One virtio disk of a guest, at a vhost-user backend to which QEMU connects, again when the backend
-/// was gone.
+/// One virtio disk of a guest, at a vhost-user backend to which QEMU connects. QEMU reconnects
+/// after the backend was gone.
 #[derive(Clone, Debug)]
 pub struct DiskLink {
     /// The socket's path.
@@ -57,8 +57,8 @@ pub enum Link {
     VhostUser {
         /// The socket's path.
         socket: PathBuf,
-        /// QEMU makes the socket and the backend connects. Else QEMU connects, again when the
-        /// backend was gone.
+        /// Whether QEMU creates the socket and the backend connects. Otherwise QEMU connects, and
+        /// reconnects after the backend was gone.
         listens: bool,
     },
     /// A TAP device that is there already, in the guest's namespace.

@@ -1,4 +1,4 @@
-//! Which QEMU runs a guest, and what differs from one version to another.
+//! The QEMU that runs a guest, and the differences between versions.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,8 @@ impl Emulator {
         }
     }
 
-    /// Where a QEMU that is unpacked finds firmware. That of network cards is the installed one's.
+    /// The options with the folder of firmware for an unpacked QEMU. Firmware of network cards
+    /// comes from the installed one.
     pub(super) fn args(&self) -> Vec<OsString> {
         let Some(folder) = &self.folder else { return Vec::new() };
         [

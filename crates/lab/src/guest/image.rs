@@ -19,7 +19,7 @@ const PROGRAMS: [&str; 4] = ["iperf", "ethtool", "mke2fs", "e2fsck"];
 const FIO: &str = "fio";
 /// Modules that a guest loads, after those that they depend on.
 const MODULES: [&str; 4] = ["virtio_pci", "virtio_console", "virtio_net", "virtio_blk"];
-/// Where programs are looked for besides `PATH`, which lacks `sbin` for many users.
+/// Folders that are searched for programs besides `PATH`, which lacks `sbin` for many users.
 const SBIN: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// The files of a guest, besides those that every guest has.

@@ -11,7 +11,7 @@ use super::{Deadline, Guest, GuestError, Shell};
 /// How often a wait looks.
 const STEP: Duration = Duration::from_millis(20);
 
-/// What QEMU says of a migration that is completed.
+/// QEMU's figures of a completed migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Migrated {
     /// How long the guest was stopped.
@@ -63,7 +63,7 @@ impl Guest {
         }
     }
 
-    /// Waits until all of a guest that migrates is here.
+    /// Waits until an incoming migration is complete.
     ///
     /// # Errors
     /// When the monitor is gone, or after `limit`.

@@ -1,5 +1,5 @@
-//! Stock Linux guests under QEMU: Debian's own kernel, busybox, iperf, ethtool and e2fsprogs, driven through a
-//! command channel.
+//! Stock Linux guests under QEMU: Debian's own kernel, busybox, iperf, ethtool and e2fsprogs,
+//! driven through a command channel.
 //!
 //! [`Image`] makes the initramfs, [`Accel`] says whether KVM really runs a guest here, [`Spec`]
 //! describes a guest, and [`Guest`] is one that runs. A guest leaves nothing behind: its channels
@@ -72,7 +72,7 @@ pub enum GuestError {
     /// A file could not be read or written.
     #[error("{path}: {source}")]
     File {
-        /// Which one.
+        /// The path.
         path: PathBuf,
         /// Why.
         source: io::Error,

@@ -11,11 +11,11 @@ use std::time::Duration;
 const KVM_LIMIT: Duration = Duration::from_secs(10);
 
 impl Accel {
-    /// Finds out by booting a guest. The answer is kept in the folder `cache` until the host is
-    /// started anew.
+    /// Finds out by booting a guest. The answer is kept in the folder `cache` until the host
+    /// reboots.
     ///
     /// # Errors
-    /// When the cache cannot be written. That KVM does not work is no error.
+    /// When the cache cannot be written. A KVM that does not work is no error.
     pub fn probe(image: &Image, cache: &Path) -> Result<Accel, GuestError> {
         if std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_err() {
             return Ok(Accel::Tcg);

@@ -49,8 +49,8 @@ impl ChildProcess {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Asks it to end (SIGTERM), waits for up to `limit`, and kills it if it is still there. Says
-    /// how it ended.
+    /// Asks it to end (SIGTERM), waits for up to `limit`, and kills it if it is still there.
+    /// Returns how it ended.
     ///
     /// # Errors
     /// As waiting for a child.

@@ -1,5 +1,5 @@
-//! A file with what a guest printed and the commands that ran in it, to look for a failure or
-//! waits for progress.
+//! A file with what a guest printed and the commands that ran in it, for finding the cause of a
+//! failure or watching progress.
 
 use std::fs::File;
 use std::io::Write;

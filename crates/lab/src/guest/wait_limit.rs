@@ -25,14 +25,14 @@ pub(crate) enum Clock {
 /// A limit on a wait.
 #[derive(Debug)]
 pub(crate) enum WaitLimit {
-    /// By time that passes.
+    /// The limit counts elapsed time.
     Wall(Deadline),
-    /// By CPU time.
+    /// The limit counts CPU time.
     CpuTime(CpuTimeLimit),
 }
 
 impl WaitLimit {
-    /// So long from now.
+    /// A limit that begins now.
     pub(crate) fn after(limit: Duration, clock: Clock) -> WaitLimit {
         match clock {
             Clock::Wall => WaitLimit::Wall(Deadline::new(limit)),

@@ -14,8 +14,8 @@ const QUEUES: u16 = 4;
 /// Limit of the guest's memory that the daemon may have to allocate.
 const MEMORY: &str = "128MiB";
 
-/// The configuration of the daemon that serves the innocents and the neighbour, with so many workers
-/// on these CPUs, or wherever there is room if none are given.
+/// The configuration of the daemon that serves the innocents and the neighbour, with `workers`
+/// workers on these CPUs, or without pinning if none are given.
 pub fn shared(dir: &Path, workers: u16, cpus: &[usize]) -> String {
     with_neighbours(dir, workers, cpus, "")
 }

@@ -69,8 +69,8 @@ impl Client {
     }
 }
 
-/// Connects without waiting: a daemon that is busy with one connection lets the others queue up, and
-/// with a full queue a client would wait for ever. Writing does not wait, either.
+/// Connects without waiting: a daemon that is busy with one connection lets the others queue up,
+/// and with a full queue a client would wait for ever. Writing does not wait, either.
 fn connect(path: &Path) -> std::io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

@@ -1,5 +1,5 @@
-//! A disk beside ports on the same workers: its configuration, a guest that floods it with requests,
-//! and one that has nothing under way but one request.
+//! A disk beside ports on the same workers: its configuration, a guest that floods it with
+//! requests, and one that has nothing under way but one request.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -83,8 +83,8 @@ fn refused(error: DiskLoadError) -> DriverError {
     }
 }
 
-/// Reads blocks of the disk in random order, one at a time, for `time`: so many a second, or as many
-/// as are answered.
+/// Reads blocks of the disk in random order, one at a time, for `time`, at a rate or as fast as
+/// they are answered.
 ///
 /// # Errors
 /// When the daemon refuses a request, or answers none.

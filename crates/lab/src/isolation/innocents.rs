@@ -176,7 +176,8 @@ impl Innocents {
             times.saturating_record(now.saturating_sub(due));
             *arrived += 1;
         })?;
-        // Broadcast frames of any sender are taken, too, or they would fill the ring.
+        // Broadcast frames of any sender are also taken, because they would fill the ring
+        // otherwise.
         let _ = self.sender.receive(0, |_, _, _| ())?;
         self.sender.post(0, BURST);
         if count > 0 {

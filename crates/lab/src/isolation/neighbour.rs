@@ -119,7 +119,7 @@ impl Running {
         self.steps.load(Ordering::Relaxed)
     }
 
-    /// Whether the neighbour could not go on.
+    /// Whether the neighbour had to stop.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }

@@ -16,9 +16,9 @@ pub const NUMBER: u8 = 10;
 pub enum Posting {
     /// All of them, as soon as they are used.
     Promptly,
-    /// So many of them after each pause. A receiver that is this slow is honest.
+    /// This number of buffers after each pause. A receiver that is this slow is honest.
     Paced(usize, Duration),
-    /// So many of them as soon as they are used, and then none for a pause.
+    /// This number of buffers as soon as they are used, and then none for a pause.
     Bursts(usize, Duration),
     /// None. The ring is enabled and disabled after each pause.
     Toggled(Duration),

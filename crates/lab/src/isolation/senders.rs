@@ -39,10 +39,10 @@ const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::K
 /// The shape of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// An ordinary frame of so many bytes.
+    /// An ordinary frame of this length in bytes.
     Plain(usize),
-    /// A frame of the largest size that is to be cut to TCP segments of so many bytes of payload,
-    /// for a receiver that takes none.
+    /// A frame of the largest size that must be cut to TCP segments with this payload, because the
+    /// receiver does not accept TSO.
     Segments(u16),
     /// An ordinary frame in a chain of one descriptor for each byte.
     Chain(usize),
@@ -62,9 +62,9 @@ pub enum Shape {
     /// An ordinary large frame, and as many pages of a memory that the daemon does not have are
     /// allocated and given back to the host as [`Holes`](Self::Holes) gives back.
     PrivateHoles(usize),
-    /// No frame: the ring is kicked so many times.
+    /// No frame: the ring is kicked this number of times.
     Kicks(usize),
-    /// No frame: an event descriptor that no process watches is signalled so many times.
+    /// No frame: an event descriptor that no process watches is signalled this number of times.
     PrivateKicks(usize),
 }
 
@@ -79,7 +79,7 @@ pub struct SenderSpec {
     pub rx_buffer: u32,
     /// Whether the receiver is interrupted for what it receives.
     pub interrupts: bool,
-    /// Whether ordinary frames are as many at a time as the receiver's ring takes, in place of 256.
+    /// Whether bursts of ordinary frames are as long as the receiver's ring, instead of 256.
     pub many: bool,
 }
 
@@ -90,8 +90,8 @@ impl SenderSpec {
     }
 }
 
-/// What the daemon does not see. A fair neighbour does to these what the hostile one does to its
-/// guest's, so that both take as much time of the guests' CPU.
+/// Objects that the daemon does not see. A fair neighbour treats them as the hostile one treats its
+/// guest's, so that both use the same time of the guests' CPU.
 struct Private {
     memory: OwnedFd,
     event: OwnedFd,

@@ -1,5 +1,5 @@
-//! One guest on a vhost-user port. The guest does what it is told to, good or bad, and nothing else:
-//! receive buffers are posted and frames are sent only when a caller says so.
+//! One guest on a vhost-user port. The guest does what it is told to, good or bad, and nothing
+//! else: receive buffers are posted and frames are sent only when a caller says so.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -68,8 +68,8 @@ pub struct Station {
 }
 
 impl Station {
-    /// Connects to the port whose socket is `path`, and starts all queue pairs. No receive buffer is
-    /// posted.
+    /// Connects to the port whose socket is `path`, and starts all queue pairs. No receive buffer
+    /// is posted.
     ///
     /// # Errors
     /// When the back-end does not answer, or refuses something.
@@ -204,8 +204,8 @@ impl Station {
         self.pairs[queue].tx_free.pop()
     }
 
-    /// Adds a chain of `pieces`, which lie in the buffer at `addr`. False: the ring is full, and the
-    /// buffer is free again. The device sees the chain after [`publish`](Self::publish).
+    /// Adds a chain of `pieces`, which lie in the buffer at `addr`. False: the ring is full, and
+    /// the buffer is free again. The device sees the chain after [`publish`](Self::publish).
     pub fn send(&mut self, queue: usize, addr: u64, pieces: &[Piece]) -> bool {
         let pair = &mut self.pairs[queue];
         match pair.driver.tx.ring.add(pieces, Direction::Out) {

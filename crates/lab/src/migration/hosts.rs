@@ -31,12 +31,12 @@ pub struct Hosts {
     machine: Machine,
 }
 
-/// What runs the guest.
+/// The machine that runs a guest.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// What the guest boots.
+    /// The image that the guest boots.
     pub image: Image,
-    /// What QEMU runs it on.
+    /// The accelerator that QEMU uses.
     pub accel: Accel,
     /// The QEMU.
     pub emulator: Emulator,
@@ -123,7 +123,7 @@ impl Hosts {
         let target = self.begin(self.socket(to), Some(incoming.clone()), stopped)?;
         let migrated = source.migrate(&target, &incoming, LIMIT)?;
         target.arrived(LIMIT)?;
-        // A socket that is gone already is as good.
+        // The socket may already be gone.
         let _ = std::fs::remove_file(&incoming);
         Ok((target, migrated))
     }

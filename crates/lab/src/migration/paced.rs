@@ -19,7 +19,7 @@ const BYTES: usize = 1000;
 const HEADER: usize = 160;
 const PORT: u16 = 5001;
 
-/// What arrived in a window of time.
+/// The arrivals in a window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The longest time between two datagrams that followed each other.
@@ -73,7 +73,7 @@ impl Paced {
         Ok(Paced { arrivals, stop, thread: Some(thread) })
     }
 
-    /// What arrived since it was asked last. The time since the last datagram is a gap, too.
+    /// The arrivals since the last call. The time since the last datagram also counts as a gap.
     pub fn take(&self) -> Window {
         let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         let mut window = std::mem::take(&mut arrivals.window);
@@ -88,7 +88,7 @@ impl Drop for Paced {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It has nothing to say.
+            // The thread has no result.
             let _ = thread.join();
         }
     }
@@ -142,7 +142,7 @@ mod tests {
         datagram_behind(HEADER, number)
     }
 
-    /// A datagram of an iperf whose own numbers take so many bytes.
+    /// A datagram of an iperf whose own numbers take `header` bytes.
     fn datagram_behind(header: usize, number: i32) -> Vec<u8> {
         let digits = (0..BYTES - header).map(|at| b'0' + (at % 10) as u8);
         let mut bytes: Vec<u8> = std::iter::repeat_n(0, header).chain(digits).collect();

@@ -43,11 +43,11 @@ pub enum State {
     Idle,
     /// Wakes up, or waits for a CPU.
     Waking,
-    /// Has a CPU, and works.
+    /// The thread has a CPU, and works.
     Running,
-    /// Has a CPU, and waits for a lock.
+    /// The thread has a CPU, and waits for a lock.
     Blocked,
-    /// Has a CPU, and looks for something to do.
+    /// The thread has a CPU, and polls for work.
     Spinning,
 }
 

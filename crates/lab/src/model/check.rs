@@ -80,7 +80,7 @@ pub const ALL: [What; 9] = [
 ];
 
 impl What {
-    /// The predicted count in a second, with so many threads or workers on a machine with so many
+    /// The predicted count in a second, with `workers` threads or workers on a machine with `cpus`
     /// CPUs.
     pub fn predict(self, inputs: &Inputs, era: Era, workers: usize, cpus: usize) -> f64 {
         let costs = Costs::new(inputs, era);
@@ -92,7 +92,8 @@ impl What {
             What::Maps => run(&costs.mapping(workers)).rate(),
             What::Reads => run(&costs.reading(GUESTS, workers, false, Host::Shared(cpus))).rate(),
             What::Frames { large } => {
-                // As they are measured: one worker has a CPU to itself, and both guests the other.
+                // The same placement as in the measurement: one worker has a CPU to itself, and
+                // both guests the other.
                 let host = if workers == 1 {
                     Host::Apart { workers: 1, guests: 1 }
                 } else {
@@ -124,7 +125,7 @@ impl What {
         }
     }
 
-    /// As tables call it.
+    /// The name in tables.
     pub fn name(self) -> String {
         match self {
             What::Copies { pieces, len, apart } => {

@@ -1,4 +1,5 @@
-//! From measurements to a scene: which part of a time is spent under which lock.
+//! The conversion of measurements to a scene: each part of a time, with the lock under which it is
+//! spent.
 //!
 //! With one worker nothing waits, and the parts add up to the measurement. The rate of more workers
 //! follows from the parts that exclude each other.
@@ -39,7 +40,7 @@ impl Era {
     /// Both.
     pub const ALL: [Era; 2] = [Era::Old, Era::New];
 
-    /// As results call it.
+    /// The name in results.
     pub fn name(self) -> &'static str {
         match self {
             Era::Old => "old design",
@@ -118,7 +119,7 @@ impl<'a> Costs<'a> {
     }
 
     /// Threads that copy between pages of guests, `pieces` of `len` bytes out of each page, and do
-    /// nothing else. A frame of the scene is a page: so many pieces.
+    /// nothing else. A frame of the scene is a page of `pieces` pieces.
     pub fn copying(&self, threads: usize, pieces: u32, len: f64, apart: bool) -> Scene {
         let copies = self.of().copies;
         let each = copies.claimed - self.claims() + (len - 1.0).max(0.0) * copies.byte;
@@ -186,8 +187,8 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// Frames of so many bytes between guests, as a scene that says who sends to whom: with what
-    /// each thing costs filled in.
+    /// Frames of `bytes` bytes between guests: the senders and receivers of a scene, with all costs
+    /// filled in.
     pub fn carrying(&self, scene: Scene, bytes: f64, host: Host) -> Scene {
         let pages = if bytes > HEAD { (bytes / PAGE).ceil() as usize } else { 0 };
         let ends = [Which::Source, Which::Target];
@@ -235,7 +236,7 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Threads of this host, of which a sleeping one needs so many ns to run.
+/// Threads of this host, where a sleeping one needs `wake` ns to run.
 fn scheduling(wake: f64) -> Scheduling {
     Scheduling { slice: ns(SLICE), spin: ns(SPIN), wake: ns(wake) }
 }

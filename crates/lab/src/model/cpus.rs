@@ -10,13 +10,13 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// So many.
+    /// This number of CPUs, all free.
     pub fn new(count: usize) -> Self {
         Cpus { free: count, waiting: VecDeque::new() }
     }
 
-    /// Thread `who` asks for a CPU. True: the thread has one. Otherwise [`Cpus::give_up`] returns
-    /// the thread when it gets one.
+    /// Requests a CPU for thread `who`. True: the thread has one. Otherwise [`Cpus::give_up`]
+    /// returns the thread when it gets one.
     pub fn request(&mut self, who: usize) -> bool {
         if self.free == 0 {
             self.waiting.push_back(who);
@@ -33,7 +33,7 @@ impl Cpus {
         next
     }
 
-    /// Whether anybody waits.
+    /// Whether any thread waits.
     pub fn are_short(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -21,18 +21,18 @@ pub struct Copies {
     pub kept: f64,
     /// For each byte more.
     pub byte: f64,
-    /// As `claimed`, by each of two threads at once, of which each has a guest of its own.
+    /// Like `claimed`, by each of two threads at once, each with its own guest.
     pub apart: f64,
-    /// As `claimed`, by each of two threads at once, both of the same guest.
+    /// Like `claimed`, by each of two threads at once, both with the same guest.
     pub together: f64,
 }
 
 /// Granted pages mapped and unmapped, in ns for each page.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Maps {
-    /// By one thread, alone.
+    /// The time for one thread, alone.
     pub alone: f64,
-    /// By one thread, while another one computes.
+    /// The time for one thread, while another one computes.
     pub beside: f64,
     /// The CPU time that the other one lost.
     pub stolen: f64,
@@ -111,7 +111,7 @@ pub struct Inputs {
     pub touch: f64,
     /// A cache line's way from one CPU to another, in ns.
     pub line: f64,
-    /// From a write to a sleeping thread's descriptor until it runs, in ns.
+    /// Time from a write to a sleeping thread's descriptor until the thread runs, in ns.
     pub wake: f64,
     /// The hypervisor's oldest design.
     pub old: Generation,

@@ -59,7 +59,7 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Now, with so many frames that have arrived.
+    /// A sample at time `at`, when `arrived` frames have arrived.
     pub fn new(at: Time, arrived: u64, workers: &[Actor], locks: &[Lock]) -> Mark {
         let busy =
             |actor: &Actor| actor.busy + if actor.burst.is_empty() { 0 } else { at - actor.began };

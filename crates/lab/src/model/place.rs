@@ -16,13 +16,13 @@ pub fn workers(ports: usize, queues: usize, workers: usize) -> Vec<Vec<usize>> {
 /// How flows come to queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flows {
-    /// By hash, as they do.
+    /// By hash, as real backends do.
     Hashed,
-    /// In turn, one after another.
+    /// In turn.
     Even,
 }
 
-/// Which of `count` a flow goes to; `salt` sets choices apart that are made of the same flow.
+/// Which of `count` a flow goes to. `salt` separates several choices for the same flow.
 pub fn choose(flows: Flows, flow: usize, count: usize, seed: u64, salt: u64) -> usize {
     match flows {
         Flows::Even => flow % count.max(1),

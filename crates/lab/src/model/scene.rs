@@ -69,7 +69,7 @@ pub struct Guest {
     pub frame: Time,
 }
 
-/// What each thread has to do.
+/// The duties of each thread.
 #[derive(Clone, Debug, Default)]
 pub struct Duties {
     /// The work of the workers.
@@ -102,7 +102,7 @@ pub enum Host {
         /// For all guests together.
         guests: usize,
     },
-    /// All threads share so many.
+    /// All threads share this number.
     Shared(usize),
 }
 

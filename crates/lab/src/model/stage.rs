@@ -34,7 +34,7 @@ pub struct Stage {
     pub streams: Vec<Stream>,
     /// Each worker's queue of frames from other workers.
     handoff: Vec<usize>,
-    /// By guest and queue pair: the queue to the guest, and the worker that owns the pair.
+    /// The queue to the guest and the worker that owns the pair, by guest and queue pair.
     rx: Vec<Vec<(usize, usize)>>,
 }
 
@@ -118,7 +118,7 @@ impl Stage {
         false
     }
 
-    /// Whether anything waits for a thread.
+    /// Whether work waits for a thread.
     pub fn waits(&self, who: usize) -> bool {
         self.actors[who].queues.iter().any(|queue| !self.queues[*queue].frames.is_empty())
     }

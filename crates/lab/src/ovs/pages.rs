@@ -9,7 +9,7 @@ const COUNT: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 /// How often to ask for pages that the kernel did not find at once.
 const TRIES: u32 = 5;
 
-/// So many pages more than there were, as long as this lives.
+/// Additional huge pages, as long as this value lives.
 #[derive(Debug)]
 pub struct HugePages {
     /// Pages before.

@@ -40,7 +40,7 @@ impl Frame {
         (self.top + FIELD + BELOW) as u32
     }
 
-    /// Where a value is.
+    /// The place of a value.
     pub(super) fn at(&self, x: f64, y: f64) -> (i32, i32) {
         let width = WIDTH as i32 - LEFT - RIGHT;
         let along =

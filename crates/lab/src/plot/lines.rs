@@ -9,13 +9,13 @@ use super::{Area, Axis, COLOURS, PlotError, drawn, failed};
 /// A place of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dot {
-    /// Where along the x axis.
+    /// The place on the x axis.
     pub x: f64,
     /// The value there.
     pub y: f64,
     /// The lower end of the error bar; `y` if there is none.
     pub least: f64,
-    /// And to where.
+    /// The upper end of the bar.
     pub most: f64,
     /// Whether only the outline is drawn, because the figure cannot be trusted fully.
     pub hollow: bool,
@@ -45,7 +45,7 @@ pub enum Kind {
 pub struct Line {
     /// The name of the line.
     pub name: String,
-    /// Where it comes from.
+    /// The origin of the figures.
     pub kind: Kind,
     /// Its places, in order.
     pub dots: Vec<Dot>,

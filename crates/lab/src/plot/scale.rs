@@ -11,7 +11,7 @@ pub(super) struct Scale {
     from: f64,
     to: f64,
     log: bool,
-    /// Where numbers stand.
+    /// The places of numbers.
     pub(super) ticks: Vec<f64>,
     /// Labels of ticks that are no numbers.
     labels: &'static [&'static str],
@@ -88,7 +88,7 @@ fn steps(from: f64, to: f64) -> Vec<f64> {
     (first..=last).map(|n| n as f64 * step).collect()
 }
 
-/// Powers of ten; where those are few, values between them, too.
+/// Powers of ten, and values between them if there are few.
 fn powers(from: f64, to: f64) -> Vec<f64> {
     let between: &[f64] = if to / from < 300.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
     let (first, last) = (from.log10().floor() as i32, to.log10().ceil() as i32);

@@ -118,7 +118,7 @@ fn introduction(about: &About) -> Markup {
     }
 }
 
-/// All plots that have figures, each written to a file, too.
+/// All plots that have figures, each also written to a file.
 fn plots(
     about: &About,
     results: &Results,
@@ -228,7 +228,7 @@ fn cell(
     }
 }
 
-/// Where the figures come from.
+/// The origin of the figures.
 fn origin(record: &Record) -> Vec<(&'static str, String)> {
     let Configuration {
         machine, versions, size, seconds, rounds, platform, disturbed_above, ..

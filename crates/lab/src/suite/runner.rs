@@ -23,10 +23,10 @@ const AGAIN: usize = 4;
 /// How often one that failed is.
 const ONCE_MORE: usize = 1;
 
-/// How an experiment is to be run.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Where guests run.
+    /// The platform that guests run on.
     pub platform: Platform,
     /// How much is measured.
     pub size: Size,
@@ -36,11 +36,11 @@ pub struct Order {
     pub time: Option<Duration>,
     /// CPUs that others may take before a repetition counts as disturbed.
     pub disturbed_above: f64,
-    /// Begins anew where a run was left unfinished.
+    /// Whether to begin again instead of continuing an unfinished run.
     pub fresh: bool,
     /// The folder for records.
     pub out: PathBuf,
-    /// The folder with what guests boot.
+    /// The folder with the images that guests boot.
     pub cache: PathBuf,
     /// The daemon's program.
     pub program: Program,

@@ -61,7 +61,7 @@ struct Host {
     agent: Arc<Agent>,
     /// Numbers of channels that no domain uses.
     free: Mutex<Vec<u16>>,
-    // In this order: QEMU goes before the folder that it uses.
+    // The order of drops matters: QEMU ends before its folder is removed.
     process: Mutex<ChildProcess>,
     dir: TempDir,
 }
@@ -186,7 +186,7 @@ impl Dom0 {
         }
     }
 
-    /// Gives the channel of a domain that is gone to the next.
+    /// Returns the channel of an ended domain, for the next one.
     pub(super) fn give_back(&self, number: u16) {
         self.free().push(number);
     }
@@ -214,12 +214,12 @@ fn share_agent(folder: &Path) -> io::Result<()> {
     std::fs::set_permissions(program, Permissions::from_mode(0o755))
 }
 
-/// Where dom0 finds the channel with this number.
+/// The path in dom0 of the channel with this number.
 pub(super) fn port(number: u16) -> String {
     format!("/dev/vport*p{}", number + 2)
 }
 
-/// Where we find it.
+/// The path here of the channel.
 fn channel(dir: &Path, number: u16) -> std::path::PathBuf {
     dir.join(format!("{number}.sock"))
 }

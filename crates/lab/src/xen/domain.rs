@@ -10,11 +10,11 @@ use std::time::Duration;
 /// How a guest is virtualised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// By a kernel that knows that it runs on Xen.
+    /// The kernel knows that it runs on Xen.
     #[default]
     Pv,
-    /// By the processor, with Xen's own devices. Slower here, where the processor's part is
-    /// emulated, too.
+    /// The processor virtualises, with Xen's own devices. Slower here, because the processor's part
+    /// is also emulated.
     Pvh,
 }
 
@@ -38,7 +38,7 @@ pub struct DomainSpec {
     pub vifs: Vec<String>,
     /// Its disks as in `xl.cfg`, such as `format=raw,vdev=xvdb,access=rw,target=/a.raw`.
     pub disks: Vec<String>,
-    /// Whether it comes up again when it reboots; else it is destroyed.
+    /// Whether it restarts when it reboots. Otherwise it is destroyed.
     pub reboots: bool,
     /// Whether it serves devices of other guests.
     pub is_driver: bool,
@@ -87,9 +87,9 @@ impl DomainSpec {
         });
         let reboot = if self.reboots { "restart" } else { "destroy" };
         let is_driver = u8::from(self.is_driver);
-        // Xen does not trust the time stamps of QEMU's processors as it does those of real ones, and
-        // would emulate each reading of them. That is slow, and where QEMU's emulation of PVH guests
-        // was seen to fail, now and then.
+        // Xen does not trust the time stamps of QEMU's processors as it does those of real ones,
+        // and would emulate each reading of them. That is slow, and where QEMU's emulation of PVH
+        // guests was seen to fail, now and then.
         format!(
             "name = \"{name}\"\ntype = \"{kind}\"\ntsc_mode = \"native\"\n\
              vcpus = {cpus}\nmemory = {memory}\n\
@@ -183,8 +183,8 @@ impl Domain {
         self.destroyed = true;
     }
 
-    /// Loads the module of its frontend anew, with this many queues at most. Not while it has a vif
-    /// in use.
+    /// Reloads the module of its frontend, with at most this number of queues. Must not be called
+    /// while it has a vif in use.
     ///
     /// # Errors
     /// When the guest cannot do it within `limit`.
@@ -235,7 +235,7 @@ impl Domain {
     /// When the toolstack fails, or the guest does not come up within `limit`.
     pub fn reboot(&mut self, limit: Duration) -> Result<(), GuestError> {
         let (id, name, boots) = (self.id, &self.name, self.agent.boots());
-        // The name is the old domain's until that is gone, and then nobody's for a moment.
+        // The name belongs to the old domain until that is gone, and then to none for a moment.
         let reboot = format!(
             "xl reboot {id}
             while id=$(xl domid {name} 2>/dev/null || echo {id}); [ $id = {id} ]; do usleep 200000; done
@@ -270,7 +270,7 @@ impl Domain {
 
     fn end(&mut self) -> Result<(), GuestError> {
         self.destroyed = true;
-        // By number: another domain may have the name by now.
+        // The number is used, because another domain may have the name by now.
         let result =
             self.dom0.must(&format!("xl destroy {0} || ! xl domname {0}", self.id), TIMEOUT);
         self.disconnect();
@@ -319,8 +319,8 @@ impl Shell for Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         if !self.destroyed {
-            // An error means that dom0 is gone, and the domain with it, or that nobody wants to
-            // wait any more.
+            // An error means that dom0 is gone, and the domain with it, or that the user has
+            // interrupted the wait.
             let _ = self.end();
         }
     }

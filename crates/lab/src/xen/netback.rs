@@ -16,7 +16,7 @@ pub enum Netback {
 }
 
 impl Netback {
-    /// As tables call it.
+    /// The name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Netback::Ringmain => "Ringmain",
@@ -66,7 +66,7 @@ impl Netback {
         }
     }
     /// Undoes what [`set_up`](Self::set_up) did, so that the other backend can serve vifs. The
-    /// daemon, if this was one, has to be gone, and so do all vifs.
+    /// daemon, if this was one, and all vifs must be gone.
     ///
     /// # Errors
     /// When the kernel's module cannot be removed.

@@ -14,9 +14,9 @@ const SCRIPTS: [(&str, &str); 2] = [
     ("vif-ringmain", include_str!("../../../../xen/vif-ringmain")),
     ("block-ringmain", include_str!("../../../../xen/block-ringmain")),
 ];
-/// Where the daemon's configuration stands in dom0.
+/// The path of the daemon's configuration in dom0.
 pub const CONFIGURATION: &str = "/tmp/ringmain.toml";
-/// Where its log stands in dom0. Another daemon after it adds to it.
+/// The path of the daemon's log in dom0. A later daemon appends to it.
 pub const LOG: &str = "/tmp/ringmain.log";
 
 impl Dom0 {

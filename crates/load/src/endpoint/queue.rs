@@ -21,7 +21,7 @@ pub struct Queue<R> {
     pub mergeable: bool,
     /// The flow of the next frame. Consecutive flows of this queue differ by the number of queues.
     pub flow: u32,
-    /// Scratch.
+    /// Scratch space.
     pub pieces: Vec<Piece>,
     /// The least number of frames that is published, if there is no room for a burst.
     pub worth: usize,

@@ -30,7 +30,7 @@ pub struct Sender {
 pub struct Role {
     /// The guest's number, from which its addresses are derived.
     pub number: u16,
-    /// The other one's.
+    /// The peer's number.
     pub peer: u16,
     /// The sending side.
     pub sender: Option<Sender>,

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug)]
 pub struct Words {
     pub at: usize,
-    /// Where the last one stands, unless the end has been reached.
+    /// The place of the last word, unless the end has been reached.
     pub last: usize,
     pub end: usize,
     pub step: usize,

@@ -30,7 +30,7 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn classify(&mut self, action: Action) {
         debug_assert!(matches!(self.action, Action::Unclassified));
-        // What is replaced holds nothing that had to be dropped, which the compiler does not see.
+        // The replaced action holds nothing that must be dropped, which the compiler cannot know.
         std::mem::forget(std::mem::replace(&mut self.action, action));
     }
 
@@ -40,7 +40,7 @@ impl Frame {
     }
 
     /// Replaces the frame in this place. `chain` has `len` bytes after the transport's header.
-    /// `read` writes the fields of the head in place, one by one.
+    /// `read` fills in the fields that come from the head, in place.
     #[inline(always)]
     pub(super) fn start(
         &mut self,

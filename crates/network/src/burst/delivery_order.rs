@@ -20,7 +20,7 @@ pub(crate) const MAX_PARTS: usize = 16;
 /// Frames that lie behind each other in the new order.
 pub(crate) struct Part {
     pub frames: Range<usize>,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Part {
 pub(super) struct DeliveryOrder {
     places: [u8; BURST],
     is_changed: bool,
-    /// What is known of frames of the new order.
+    /// The parts of the new order.
     parts: Vec<Part>,
 }
 
@@ -47,7 +47,7 @@ impl DeliveryOrder {
         &self.places
     }
 
-    /// Whether it is another one than that of fetching.
+    /// Whether the order differs from the order of fetching.
     #[inline]
     pub fn is_changed(&self) -> bool {
         self.is_changed
@@ -56,7 +56,8 @@ impl DeliveryOrder {
     /// See [`Burst::reorder`].
     #[inline]
     fn change<'a>(&mut self, parts: impl Iterator<Item = (&'a [u8; BURST], Part)>) {
-        // Whole lists are copied, which takes no call: what is too much is overwritten by the next.
+        // Copies of a fixed length need no call of `memcpy`; the excess is overwritten by the next
+        // list.
         let mut order = [0; 2 * BURST];
         self.parts.clear();
         for (list, part) in parts {
@@ -82,9 +83,8 @@ impl DeliveryOrder {
 }
 
 impl Burst {
-    /// Brings the frames into another order: that in which the lists of `parts` name them, each of
-    /// them once, by their places in the order of fetching. Only the order changes: the frames stay
-    /// where they are.
+    /// Changes the order of delivery. The lists of `parts` name each frame once, by its place in
+    /// the order of fetching. The frames themselves are not moved.
     #[inline]
     pub(crate) fn reorder<'a>(&mut self, parts: impl Iterator<Item = (&'a [u8; BURST], Part)>) {
         self.order.change(parts);

@@ -11,7 +11,7 @@ use super::delivery_order::IN_ORDER;
 pub struct Frames<'a> {
     /// All frames, in the order in which they were fetched.
     fetched: &'a [Frame],
-    /// The places there of these frames.
+    /// The places in `fetched` of these frames.
     order: &'a [u8],
 }
 

@@ -9,9 +9,9 @@ use super::{BURST, Burst, MAX_FRAME};
 use crate::count::DropReason;
 use crate::stage_profiler::Stopwatch;
 
-/// A granted frame whose first piece has so many bytes is likely to have all of its headers there,
-/// and nothing else: every copy of a piece more is one for the hypervisor to make. So many has the
-/// shortest UDP datagram.
+/// The least length of a granted frame's first piece at which only that piece is fetched for the
+/// head: a piece of this length is likely to hold all headers, and each further piece is one more
+/// copy for the hypervisor. The shortest UDP datagram has this length.
 const FIRST_PIECE: u32 = 42;
 
 impl Burst {
@@ -25,9 +25,9 @@ impl Burst {
         take(&mut self.gather, &mut self.chains, self.limit.saturating_sub(self.count))
     }
 
-    /// Fetches the heads of the granted chains that were taken, all at once, and parses them.
-    /// `check` says what the sender left to be done to the frame that was taken as number so
-    /// many, and may finish its head; or why it is dropped.
+    /// Fetches the heads of the granted chains that were taken, all at once, and parses them. For
+    /// each frame, by its number among those taken, `check` returns the offloads that the sender
+    /// left to do, and may complete the head; or it returns why the frame is dropped.
     ///
     /// # Errors
     /// The status of the first head that could not be copied.

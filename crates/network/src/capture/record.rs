@@ -21,7 +21,7 @@ pub enum Direction {
 /// A captured frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Record<'a> {
-    /// Nanoseconds since the epoch of Unix.
+    /// Nanoseconds since the Unix epoch.
     pub time: u64,
     /// The place of its port in the capture's list.
     pub interface: u16,
@@ -29,13 +29,14 @@ pub struct Record<'a> {
     pub direction: Direction,
     /// Length of the frame in bytes.
     pub len: u32,
-    /// Why it was dropped at this port, if it was.
+    /// The reason why the frame was dropped at this port, if it was.
     pub dropped: Option<DropReason>,
-    /// Its transport checksum is to be completed.
+    /// The frame's transport checksum is partial, and must still be completed.
     pub partial_checksum: bool,
-    /// It stands for several frames: their kind, and how many bytes of payload each has at most.
+    /// For a frame that stands for several segments: their kind, and the most payload bytes of
+    /// each.
     pub segments: Option<(GsoKind, u16)>,
-    /// The number of frames that the receiver was given in place of this one, if not one.
+    /// The number of segments that the receiver was given in place of this frame, if not one.
     pub cut_into: u32,
     /// Its first bytes.
     pub bytes: &'a [u8],

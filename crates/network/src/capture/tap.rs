@@ -27,7 +27,7 @@ pub(crate) struct Taps {
     any: bool,
 }
 
-/// One worker's part of a capture.
+/// The part of a capture that belongs to one worker.
 pub struct Tap {
     /// The captured ports, and the numbers of their interfaces.
     pub(crate) ports: Vec<(PortId, u16)>,
@@ -41,7 +41,7 @@ pub struct Tap {
     pub(crate) whole: Vec<u8>,
 }
 
-/// The time of day at the start of a capture, which later times are counted from: they never step.
+/// The time of day at the start of a capture. Later times are counted from it, so they never step.
 #[derive(Clone, Copy)]
 pub(crate) struct CaptureClock {
     start: Instant,
@@ -67,7 +67,7 @@ impl CaptureClock {
     }
 
     fn at(self, time: Instant) -> u64 {
-        // A worker's time may be that of a round which began before the capture.
+        // A worker's round may have begun before the capture, and so may its time.
         let after = time.saturating_duration_since(self.start).as_nanos() as u64;
         let before = self.start.saturating_duration_since(time).as_nanos() as u64;
         self.nanoseconds.saturating_add(after).saturating_sub(before)
@@ -163,9 +163,9 @@ impl Passing<'_> {
     }
 }
 
-/// A frame as a filter sees it: the head is in private memory, and the rest is read at once, when a
-/// filter wants some of it. The guest may change that rest at any time: what is captured is then
-/// what the filter saw.
+/// A frame as a filter sees it. The head is in private memory. The rest, which the guest may change
+/// at any time, is read once, when the filter first needs it, so the captured bytes are those that
+/// the filter saw.
 struct View<'a, 'b> {
     frame: &'a Passing<'b>,
     whole: &'a mut Vec<u8>,

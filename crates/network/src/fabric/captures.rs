@@ -59,8 +59,8 @@ impl Fabric {
         Ok(Capture::new(move || fabric.end_capture(number, &own), ended, ends))
     }
 
-    /// Ends the capture with this number, if it is the one that `ended` belongs to. When it returns,
-    /// no worker captures for it.
+    /// Ends the capture with this number, if it is the one that `ended` belongs to. When it
+    /// returns, no worker captures for it.
     fn end_capture(&self, number: usize, ended: &Arc<AtomicBool>) {
         let mut state = self.lock();
         let Some(place) = state.captures.get_mut(number) else { return };
@@ -85,8 +85,8 @@ impl Fabric {
         }
     }
 
-    /// Has all workers make a change each, and waits until they have made it. The state is locked
-    /// meanwhile: one change after the other. What workers leave over is freed here.
+    /// Makes each worker carry out a change, and waits until all have done so. The state stays
+    /// locked, so that changes follow one another. Taps that workers no longer need are freed here.
     fn change_captures(&self, mut change: impl FnMut() -> CaptureChange) {
         let (left, leftovers) = mpsc::channel();
         for worker in 0..self.worker_count() {

@@ -1,7 +1,7 @@
 //! Several queue pairs of a port that change at once.
 //!
-//! A pair that only changes, and stays where it is, is taken out without a new topology: its place
-//! is kept. Frames that other workers send there meanwhile are dropped as `port_down`, and its own
+//! A pair that changes, but stays on its worker, is taken out without a new topology: its place is
+//! kept. Frames that other workers send there meanwhile are dropped as `port_down`, and its own
 //! worker knows of no such queue. All pairs that come, go, or are put back cost one topology
 //! together. Workers carry out what they are told before they follow a new topology, so when all
 //! follow it, a pair that was put back has its place again.
@@ -14,7 +14,7 @@ use super::{Fabric, State};
 use crate::port::QueuePair;
 use crate::slot::Attachment;
 
-/// A pair that was taken out, or is new.
+/// The change of a pair that was taken out or is new.
 pub struct PairChange {
     /// Its number in the port.
     pub index: u16,
@@ -78,7 +78,7 @@ impl Fabric {
         queues
     }
 
-    /// Carries out one change. The queue, and whether workers are to follow a new topology.
+    /// Carries out one change. Returns the queue, and whether a new topology is needed.
     fn change(
         &self,
         state: &mut State,

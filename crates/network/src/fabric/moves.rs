@@ -10,12 +10,12 @@ use super::{Fabric, Port, Queue};
 use crate::cost::cost;
 
 impl Fabric {
-    /// Has an attached queue pair change workers, between two of its bursts: nothing is lost, and
-    /// nothing overtakes (see [`runtime::migration`]). Its own frames, and those for it, wait
-    /// meanwhile in their senders' rings, and so do all other changes of the fabric: ten
-    /// milliseconds mostly, and hardly more than [`TIMEOUT`](runtime::migration::TIMEOUT). False when it
-    /// did not: the pair is not attached, or there already, or there is no such worker, or it
-    /// could not leave its own in time.
+    /// Moves an attached queue pair to another worker, between two of its bursts. No frame is lost
+    /// or reordered (see [`runtime::migration`]). Meanwhile the pair's own frames, and frames for
+    /// it, wait in their senders' rings. All other changes of the fabric also wait, usually for ten
+    /// milliseconds, and hardly longer than [`TIMEOUT`](runtime::migration::TIMEOUT). Returns false
+    /// when the pair did not move: it is not attached, or already there, or there is no such
+    /// worker, or it could not leave its worker in time.
     pub fn move_queue(&self, queue: QueueId, to: usize) -> bool {
         // The lock is held throughout, so that the pair is not removed meanwhile.
         let mut state = self.lock();
@@ -35,7 +35,7 @@ impl Fabric {
             self.workers.attach(to, queue, attachment);
             self.moves.fetch_add(1, Ordering::Relaxed);
         }
-        // Nobody sends there before it is there.
+        // No worker sends to the queue before it has arrived.
         let version = self.publish(&state);
         self.workers.await_version(version);
         state.set_location(queue, if arrived { to } else { from }, false);

@@ -31,7 +31,7 @@ pub struct NewPort {
     pub name: Arc<str>,
     /// VLANs and source lock.
     pub rule: PortRule,
-    /// Longest IP packet that it takes, in bytes.
+    /// Longest IP packet that the port takes, in bytes.
     pub mtu: Option<u16>,
     /// Called with the queue's index when its peer breaks the protocol; from a worker, so it must
     /// not block.
@@ -44,7 +44,7 @@ pub struct NewPort {
     pub restrictions: Restrictions,
 }
 
-/// How many workers, and where they run.
+/// The number of workers, and the CPUs that they run on.
 #[derive(Clone, Debug, Default)]
 pub struct Workers {
     /// Threads, at least one.
@@ -53,10 +53,10 @@ pub struct Workers {
     pub cpus: Vec<usize>,
     /// Limits of the switch's table.
     pub limits: Limits,
-    /// How they wait for frames, where ports do not say.
+    /// How workers wait for frames of ports without a policy of their own.
     pub policy: PollingPolicy,
-    /// Page faults and context switches of the calling worker so far. `None`: what the kernel counts
-    /// for its thread, and nothing for a worker without a thread of its own, whose owner has faults
-    /// too.
+    /// Reads page faults and context switches of the calling worker so far. `None`: the kernel's
+    /// counts for its thread, or zero for a worker without a thread of its own, since the thread's
+    /// faults may be its owner's.
     pub usage: Option<fn() -> ThreadUsage>,
 }

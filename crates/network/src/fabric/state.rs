@@ -48,7 +48,7 @@ pub(super) struct Queue {
 pub(super) struct State {
     pub ports: BTreeMap<u16, Port>,
     pub next_queue: u64,
-    /// Pairs do not go to workers, but wait until all go together.
+    /// Pairs are held back until all go to their workers together.
     pub holding: bool,
     /// Queue pairs that no worker has for that reason.
     pub withdrawn: BTreeMap<QueueId, Box<Attachment>>,

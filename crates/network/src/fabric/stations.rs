@@ -1,4 +1,4 @@
-//! The stations that the switch knows, and where they are.
+//! The fabric's access to the switch's tables: stations, their ports and addresses.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use super::Fabric;
 use crate::schedule::seconds;
 
 impl Fabric {
-    /// Says that a station is behind a port, whatever is learned elsewhere.
+    /// Pins a station to a port. A pin overrides what is learned elsewhere.
     ///
     /// # Errors
     /// When the station or the port is impossible, or there are too many.
@@ -23,7 +23,7 @@ impl Fabric {
         self.switch().unpin(station)
     }
 
-    /// Says which station of a network, on another host, has an IP address; `None`: nobody knows.
+    /// Sets the station on another host that has an IP address of a network; `None`: it is unknown.
     /// Requests for the address are answered in its name, or go to that host alone.
     pub fn set_neighbour(&self, network: Network, address: IpAddr, owner: Option<Owner>) {
         self.switch().set_neighbour(network, address, owner);
@@ -48,13 +48,13 @@ impl Fabric {
         self.switch().addresses_of(station)
     }
 
-    /// From now on, a watcher is told of stations in these networks that are heard to have an IP
-    /// address, or are not any more.
+    /// Sets the networks for which a watcher is told of stations whose learned IP addresses change.
     pub fn learn_addresses(&self, id: WatcherId, networks: Vec<Network>) {
         self.switch().learn_addresses(id, networks);
     }
 
-    /// Has `wake` called, on any thread, when stations come to ports of this host, or go.
+    /// Registers a watcher. `wake` is called, on any thread, when stations come to ports of this
+    /// host, or go.
     pub fn watch(&self, wake: Wake) -> WatcherId {
         self.switch().watch(wake)
     }
@@ -64,7 +64,7 @@ impl Fabric {
         self.switch().unwatch(id);
     }
 
-    /// What is new to a watcher.
+    /// The changes that are new to a watcher.
     pub fn sighted(&self, id: WatcherId) -> Sighted {
         self.switch().sighted(id)
     }

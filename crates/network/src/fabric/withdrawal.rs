@@ -1,9 +1,9 @@
 //! All queue pairs, taken from their workers at once, for another process that goes on with their
 //! rings.
 //!
-//! Whoever sends to a queue waits from the first moment on, as for a queue that changes workers
+//! Senders to a queue wait from the start, as they do for a queue that changes workers
 //! ([`runtime::migration`]): frames stay in their senders' rings, where the other process finds
-//! them. What was under way is delivered first, so nothing is lost.
+//! them. Frames in flight are delivered first, so nothing is lost.
 
 use std::sync::Arc;
 
@@ -18,11 +18,12 @@ use crate::slot::Attachment;
 pub struct Kept(pub Arc<str>);
 
 impl Fabric {
-    /// Takes all queue pairs from their workers. [`take_out`](Self::take_out) finds them; pairs that
-    /// are put back, or come, wait until [`release`](Self::release) gives all to workers together.
+    /// Takes all queue pairs from their workers. [`take_out`](Self::take_out) finds them; pairs
+    /// that are put back, or come, wait until [`release`](Self::release) gives all to workers
+    /// together.
     ///
     /// # Errors
-    /// When a pair cannot leave its worker in time. Then all pairs have stayed.
+    /// When a pair cannot leave its worker in time. In that case all pairs stay.
     pub fn withdraw(&self) -> Result<(), Kept> {
         let mut state = self.lock();
         state.holding = true;
@@ -50,8 +51,8 @@ impl Fabric {
         })
     }
 
-    /// From now on, pairs that come wait until [`release`](Self::release) gives all to workers
-    /// together: no frame meets a receiver that is about to come.
+    /// Holds back new pairs until [`release`](Self::release) gives all to their workers together,
+    /// so that no frame is dropped because its receiver is still to come.
     ///
     /// Returns once all workers have begun. A worker that was just started measures what sleep
     /// costs, for some milliseconds, and takes no queue before.
@@ -87,7 +88,7 @@ impl Fabric {
             let Some(queue) = state.queue(id) else { continue };
             self.workers.attach(queue.worker, id, attachment);
         }
-        // Nobody sends to a pair before it is there.
+        // No worker sends to a pair before it has arrived.
         let version = self.publish(state);
         self.workers.await_version(version);
         for queue in state.ports.values_mut().flat_map(|port| port.queues.values_mut()) {

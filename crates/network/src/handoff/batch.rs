@@ -23,7 +23,7 @@ pub struct HandoffBatch {
     pub sent: u64,
     /// The next frame to deliver.
     pub next: usize,
-    /// Frames whose receiver was gone; the sender counts them.
+    /// Frames whose receiver was gone. The sending worker counts them.
     pub lost: u64,
     /// Work done for the batch's frames beyond their cost, which the sender is charged for.
     pub added: u64,
@@ -33,8 +33,8 @@ pub struct HandoffBatch {
     pub error: Option<QueueError>,
     /// The receiving worker's number for the batch.
     pub number: u64,
-    /// Frames of it that were passed to their receiver and are outstanding: the batch goes back
-    /// when all are released.
+    /// Frames of the batch that were passed to their receiver and are outstanding. The batch goes
+    /// back when all are released.
     pub passed: usize,
     /// Time that the sending worker spent on these frames while a profile was taken.
     pub spent: Ticks,

@@ -16,7 +16,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// All buckets like this one.
+    /// A table with this bucket in all places.
     pub fn all(bucket: Bucket) -> Box<[Bucket; BUCKETS]> {
         Box::new(std::array::from_fn(|_| bucket.clone()))
     }

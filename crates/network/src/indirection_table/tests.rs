@@ -13,12 +13,12 @@ fn table(queues: u64) -> IndirectionTable {
     IndirectionTable::new((0..queues).map(queue).collect(), queues as usize, None)
 }
 
-/// The way of a frame whose hash falls into this bucket.
+/// The egress of a frame whose hash falls into this bucket.
 fn egress_of(table: &IndirectionTable, bucket: u32) -> Egress {
     *table.egress(bucket << 24 | 0x1234).0
 }
 
-/// The same, and it is sent, and costs so much.
+/// Sends a frame of this cost in this bucket. Returns its egress.
 fn send(table: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
     let (egress, charged) = table.egress(bucket << 24 | 0x1234);
     charged.set(charged.get() + cost);
@@ -29,7 +29,7 @@ fn send(table: &IndirectionTable, bucket: u32, cost: u64) -> Egress {
 const ARRIVED: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| true };
 const UNDER_WAY: Progress<u64, fn(u64) -> bool> = Progress { position: 0, is_past: |_| false };
 
-/// The way of the bucket that changes queues, once it need not wait any more.
+/// The egress of the bucket that changes queues, once it need not wait any more.
 fn poll(
     table: &mut IndirectionTable,
     now: Instant,
@@ -44,7 +44,7 @@ fn poll(
     }
 }
 
-/// Streams in these buckets, all as busy, over an interval; those that wait come to rest.
+/// Runs an interval with equally busy streams in these buckets. Waiting buckets come to rest.
 fn interval(table: &mut IndirectionTable, streams: &[u32], now: &mut Instant) {
     for _ in 0..20 {
         *now += Duration::from_millis(5);
@@ -225,8 +225,8 @@ fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     );
 }
 
-/// The bucket of [`rebalance`] goes where it went before, and is not chosen again at once, though it
-/// would be the best.
+/// Asserts that the bucket of [`rebalance`] keeps its queue, and is not chosen again at once
+/// although it would be the best choice.
 fn assert_stays(table: &mut IndirectionTable, bucket: u32) {
     let mut look = || {
         for (bucket, cost) in [(bucket, 50), (1 - bucket, 200), (255, 100)] {

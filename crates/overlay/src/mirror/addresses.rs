@@ -22,7 +22,7 @@ pub(super) struct Addresses {
     given: Claims,
     /// The addresses that stations of this host say they have.
     heard: Claims,
-    /// Addresses that another station has than the overlay was told, or none any more.
+    /// Addresses whose owner differs from the one that the overlay was told.
     changed: BTreeSet<IpAddr>,
     /// Addresses whose rows may have to be written.
     unwritten: BTreeSet<IpAddr>,
@@ -42,13 +42,13 @@ impl Addresses {
         learned.chain(announced.map(move |(&address, &mac)| row(address, Owner::host(mac), false)))
     }
 
-    /// Whether the row of an address is known, or one more can be.
+    /// Whether the row of an address is known, or there is room for one more.
     pub fn has_room(&self, address: IpAddr) -> bool {
         let is_known = self.learned.contains_key(&address) || self.announced.contains_key(&address);
         is_known || self.learned.len() + self.announced.len() < MAX_STATIONS
     }
 
-    /// A station has an address, or nobody has.
+    /// Applies a row: a station has an address, or no station has.
     pub fn apply(&mut self, address: IpAddr, owner: Option<Owner>, learned: bool) {
         let before = self.learned.remove(&address);
         self.forget_announced(address);
@@ -81,19 +81,19 @@ impl Addresses {
         self.heard.len()
     }
 
-    /// The configuration gives a station of this host these addresses, and no others.
+    /// Sets the addresses that the configuration gives to a station of this host.
     pub fn set_given(&mut self, mac: Mac, addresses: &[IpAddr]) {
         self.unwritten.extend(self.given.set(mac, addresses));
         self.compare_rows_of(mac);
     }
 
-    /// A station of this host says that it has these addresses, and no others.
+    /// Sets the addresses that a station of this host claims to have.
     pub fn set_heard(&mut self, mac: Mac, addresses: &[IpAddr]) {
         self.unwritten.extend(self.heard.set(mac, addresses));
         self.compare_rows_of(mac);
     }
 
-    /// An earlier process may have written rows for the station.
+    /// Compares the rows of a station, which an earlier process may have written.
     fn compare_rows_of(&mut self, mac: Mac) {
         self.unwritten.extend(self.announced_of.get(&mac).into_iter().flatten());
     }
@@ -108,13 +108,13 @@ impl Addresses {
         }
     }
 
-    /// All rows are compared with what is to be announced.
+    /// Compares all rows with the addresses to announce.
     pub fn compare(&mut self) {
         let claimed = self.given.addresses().chain(self.heard.addresses());
         self.unwritten.extend(claimed.chain(self.announced.keys().copied()));
     }
 
-    /// What changes for the overlay.
+    /// The changes for the overlay.
     pub fn changes(&mut self, vni: Vni) -> impl Iterator<Item = Change> {
         let changed = std::mem::take(&mut self.changed).into_iter();
         changed.map(move |address| {
@@ -122,16 +122,16 @@ impl Addresses {
         })
     }
 
-    /// The station of this host that has an address for certain: the only one that is given it, or,
-    /// where none is, the only one that says so.
+    /// The one station of this host that has an address for certain: the only one that is given it,
+    /// or, if none is, the only one that claims it.
     fn only_station(&self, address: IpAddr) -> Option<Mac> {
         let stations = self.given.stations(address).or_else(|| self.heard.stations(address));
         let stations = stations.filter(|stations| stations.len() == 1)?;
         stations.first().copied()
     }
 
-    /// What is to be written. `is_adopted`: an earlier process has announced the station, which has
-    /// not spoken since.
+    /// The rows to write. `is_adopted`: an earlier process has announced the station, which has
+    /// sent nothing since.
     pub fn announcements(
         &mut self,
         bridge: u32,
@@ -141,7 +141,7 @@ impl Addresses {
         let change = |address| {
             let mac = self.only_station(address);
             let row = self.announced.get(&address).copied();
-            // A row that is another station's is never taken away.
+            // A row of another station is never removed.
             let is_others = self.learned.get(&address).is_some_and(|it| Some(it.mac) != mac);
             let is_kept = mac.is_none() && row.is_some_and(&is_adopted);
             let is_due = mac != row && !is_others && !is_kept;

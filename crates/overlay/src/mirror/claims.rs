@@ -1,4 +1,4 @@
-//! Who claims which IP addresses.
+//! Claims of IP addresses by stations.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -13,8 +13,8 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    /// A station claims these addresses, and no others. Returns those that it claims, and those
-    /// that it does not any more.
+    /// Sets the addresses that a station claims. Returns those, and the ones that it no longer
+    /// claims.
     pub fn set(&mut self, mac: Mac, addresses: &[IpAddr]) -> BTreeSet<IpAddr> {
         let mut touched: BTreeSet<IpAddr> = addresses.iter().copied().collect();
         let before = match touched.is_empty() {

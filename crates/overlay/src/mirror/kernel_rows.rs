@@ -7,7 +7,7 @@ use frame::Mac;
 
 use super::{Devices, MAX_STATIONS, Row};
 
-/// Where the bridge has a station.
+/// The place of a station in the bridge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     Tunnel,
@@ -16,7 +16,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// What a port of the bridge is.
+    /// The place that a port of the bridge stands for.
     pub fn of(devices: Devices, port: u32, sticky: bool) -> Place {
         match port {
             port if port == devices.vxlan => Place::Tunnel,
@@ -44,7 +44,7 @@ pub(super) struct KernelRows {
 }
 
 impl KernelRows {
-    /// Where the bridge has a station; `None`: nowhere.
+    /// The place of a station in the bridge; `None`: the bridge does not have it.
     pub fn place(&self, mac: Mac) -> Option<Place> {
         self.places.get(&mac).copied()
     }
@@ -57,7 +57,7 @@ impl KernelRows {
         }
     }
 
-    /// The VTEPs that get what is flooded.
+    /// The VTEPs that get floods.
     pub fn floods(&self) -> &BTreeSet<IpAddr> {
         &self.floods
     }
@@ -67,13 +67,13 @@ impl KernelRows {
         self.places.iter().filter(|(_, place)| place.is_here()).map(|(mac, _)| *mac)
     }
 
-    /// Whether the row of a station in the bridge is known, or one more can be.
+    /// Whether the row of a station in the bridge is known, or there is room for one more.
     pub fn has_room_for_place(&self, mac: Mac) -> bool {
         self.places.contains_key(&mac) || !self.is_full()
     }
 
-    /// Whether the row of a station, or of a VTEP that floods, in the tunnel is known, or one more
-    /// can be.
+    /// Whether the row of a station, or of a VTEP that gets floods, is known in the tunnel, or
+    /// there is room for one more.
     pub fn has_room_for_vtep(&self, mac: Mac, vtep: IpAddr) -> bool {
         self.vteps.contains_key(&mac) || self.floods.contains(&vtep) || !self.is_full()
     }
@@ -82,12 +82,12 @@ impl KernelRows {
         self.vteps.len().max(self.places.len()).max(self.floods.len()) >= MAX_STATIONS
     }
 
-    /// A VTEP gets what is flooded, or gets it no more. Returns whether that is new.
+    /// Sets whether a VTEP gets floods. Returns whether that has changed.
     pub fn set_flood(&mut self, vtep: IpAddr, present: bool) -> bool {
         if present { self.floods.insert(vtep) } else { self.floods.remove(&vtep) }
     }
 
-    /// A station is behind this VTEP, or there no more.
+    /// Sets whether a station is behind this VTEP.
     pub fn set_vtep(&mut self, mac: Mac, vtep: IpAddr, present: bool) {
         if present {
             self.vteps.insert(mac, vtep);
@@ -96,7 +96,7 @@ impl KernelRows {
         }
     }
 
-    /// The bridge has a station at this place, or there no more.
+    /// Sets whether the bridge has a station at this place.
     pub fn set_place(&mut self, mac: Mac, place: Place, present: bool) {
         if present {
             self.places.insert(mac, place);

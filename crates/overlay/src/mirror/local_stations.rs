@@ -1,4 +1,4 @@
-//! A network's stations of this host, and what the kernel is to be told of them.
+//! A network's stations of this host, and the announcements of them to the kernel.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,38 +10,40 @@ use super::{ADOPTED_MS, Announcement, Presence};
 /// Stations of this host.
 #[derive(Default)]
 pub(super) struct LocalStations {
-    /// None is away.
+    /// Stations that are present; none of them is `Away`.
     known: HashMap<Mac, Presence>,
     unannounced: BTreeSet<Mac>,
-    /// What an earlier process has announced, and until when that stays.
+    /// Announcements of an earlier process, and the time until which they are kept.
     adopted: Option<(u64, HashSet<Mac>)>,
 }
 
 impl LocalStations {
-    /// All of them; none is away.
+    /// All stations; none of them is `Away`.
     pub fn known(&self) -> &HashMap<Mac, Presence> {
         &self.known
     }
 
-    /// A station is at a port of this host, or is there no more.
+    /// Sets whether a station is at a port of this host.
     pub fn set(&mut self, mac: Mac, presence: Presence) {
         match presence {
             Presence::Away => _ = self.known.remove(&mac),
             _ => _ = self.known.insert(mac, presence),
         }
-        // What is said again is announced again: another host may have taken it meanwhile.
+        // A repeated report is announced again, because another host may have taken over the
+        // station meanwhile.
         self.unannounced.insert(mac);
     }
 
-    /// The bridge has a station no more: what was announced is announced again.
+    /// Announces a station again, because the bridge has lost it.
     pub fn lost(&mut self, mac: Mac) {
         if self.known.contains_key(&mac) {
             self.unannounced.insert(mac);
         }
     }
 
-    /// All rows are known: what is missing is announced. What is announced already belongs to an
-    /// earlier process the first time, and perhaps to a station that will speak soon.
+    /// Compares with the kernel's rows, all of which are known: missing stations are announced. The
+    /// first time, other announcements are those of an earlier process, perhaps for stations that
+    /// will send soon.
     pub fn compare(&mut self, now: u64, kernel: &KernelRows) {
         let missing = self.known.keys().filter(|mac| kernel.place(**mac).is_none());
         self.unannounced.extend(missing);
@@ -52,13 +54,14 @@ impl LocalStations {
         }
     }
 
-    /// Whether an earlier process has announced the station, which has not spoken since.
+    /// Whether an earlier process has announced the station, which has sent nothing since.
     pub fn is_adopted(&self, mac: Mac) -> bool {
         self.adopted.as_ref().is_some_and(|(_, macs)| macs.contains(&mac))
             && !self.known.contains_key(&mac)
     }
 
-    /// What an earlier process has announced goes when its time is over. Returns whether it is.
+    /// Drops the announcements of an earlier process when their time is over. Returns whether it
+    /// is.
     pub fn end_adoption(&mut self, now: u64) -> bool {
         let Some((_, adopted)) = self.adopted.as_mut().filter(|(until, _)| *until <= now) else {
             return false;
@@ -67,12 +70,12 @@ impl LocalStations {
         true
     }
 
-    /// When what an earlier process has announced goes, if there is any of it.
+    /// The time at which announcements of an earlier process are dropped, if there are any.
     pub fn deadline(&self) -> Option<u64> {
         self.adopted.as_ref().filter(|(_, macs)| !macs.is_empty()).map(|(until, _)| *until)
     }
 
-    /// Where what the kernel has differs from what it is to have; `here` is the port of the bridge
+    /// The differences between the kernel's rows and the stations. `here` is the port of the bridge
     /// that stands for this host.
     pub fn announcements(&mut self, here: u32, kernel: &KernelRows) -> Vec<Announcement> {
         let mut writes = Vec::new();
@@ -80,7 +83,7 @@ impl LocalStations {
             let announced = match kernel.place(mac) {
                 Some(Place::Here { sticky: true }) => Presence::Sticky,
                 Some(Place::Here { sticky: false }) => Presence::Moves,
-                // A row that is another's is never taken away.
+                // A row of another host is never removed.
                 _ => Presence::Away,
             };
             let presence = self.known.get(&mac).copied().unwrap_or(Presence::Away);

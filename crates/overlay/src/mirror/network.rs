@@ -1,4 +1,4 @@
-//! One network of an overlay: what the kernel has, what the overlay has, and what is to be done.
+//! One network of an overlay: the kernel's rows, the state of the overlay, and pending work.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -25,12 +25,12 @@ pub(super) struct Network {
     devices: Devices,
     kernel: KernelRows,
     local: LocalStations,
-    // What the overlay has.
+    // The state of the overlay.
     stations: HashMap<Mac, IpAddr>,
     peers: BTreeMap<IpAddr, Vtep>,
     /// How many stations each VTEP has.
     held: HashMap<IpAddr, usize>,
-    // What is to be done.
+    // Pending work.
     touched: BTreeSet<Mac>,
     /// Stations that are in use and that the kernel has no more, and when each of those that are
     /// stale is forgotten.
@@ -42,7 +42,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// A network of which nothing is known.
+    /// A network without any rows.
     pub fn new(devices: Devices) -> Network {
         Network {
             devices,
@@ -66,7 +66,7 @@ impl Network {
         }
     }
 
-    /// Whether a row is known, or one more can be.
+    /// Whether a row is known, or there is room for one more.
     pub fn has_room(&self, row: &Row) -> bool {
         match row {
             Row::Bridge { mac, .. } => self.kernel.has_room_for_place(*mac),
@@ -97,7 +97,7 @@ impl Network {
             Row::Bridge { port, mac, sticky, .. } => {
                 self.kernel.set_place(mac, Place::of(self.devices, port, sticky), present);
                 self.touched.insert(mac);
-                // Somebody has taken away what is to be there.
+                // Another program has removed a row that must be there.
                 if self.kernel.place(mac).is_none() {
                     self.local.lost(mac);
                 }
@@ -134,7 +134,7 @@ impl Network {
                     }
                 }
                 None if !self.stations.contains_key(&mac) => {}
-                // Replaced: it is at another port of the bridge.
+                // The row was replaced: the station is at another port of the bridge.
                 None if self.kernel.place(mac).is_some_and(|place| place != Place::Tunnel) => {
                     self.drop_station(vni, mac, &mut moves);
                 }
@@ -154,7 +154,8 @@ impl Network {
         changes.extend(self.addresses.changes(vni));
     }
 
-    /// When withdrawals have paused: what is withdrawn alone goes, and all else is stale.
+    /// Decides about withdrawals after a pause: stations withdrawn alone are removed, and all
+    /// others become stale.
     fn decide(&mut self, now: u64, vni: Vni, moves: &mut Vec<Change>) {
         let Some((first, last)) = self.waiting else { return };
         if now < last + QUIET_MS && now < first + PATIENCE_MS {
@@ -186,7 +187,7 @@ impl Network {
         }
     }
 
-    /// One station less at its VTEP.
+    /// Removes a station from the count of its VTEP.
     fn release(&mut self, mac: Mac) {
         let Some(vtep) = self.stations.get(&mac) else { return };
         if let Some(held) = self.held.get_mut(vtep) {
@@ -244,7 +245,7 @@ impl Network {
         self.local.known()
     }
 
-    /// A station is at a port of this host, or is there no more.
+    /// Sets whether a station is at a port of this host.
     pub fn set_here(&mut self, mac: Mac, presence: Presence) {
         if presence == Presence::Away {
             self.addresses.set_given(mac, &[]);
@@ -253,7 +254,7 @@ impl Network {
         self.local.set(mac, presence);
     }
 
-    /// All rows are known: what is missing is announced.
+    /// Announces missing stations, after all rows are known.
     pub fn compare(&mut self, now: u64) {
         self.local.compare(now, &self.kernel);
         self.addresses.compare();

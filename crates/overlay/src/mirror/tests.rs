@@ -70,7 +70,7 @@ fn rows_become_vteps_and_stations_however_often_they_come() {
     assert_eq!(m.reconcile(0), new);
     m.apply(0, tunnel(FLOODS, 4), true);
     assert_eq!(m.reconcile(0), [Change::Vtep(vni(), vtep(4), true)]);
-    // Rows of other devices are nobody's.
+    // Rows of other devices are ignored.
     m.apply(0, Row::Tunnel { device: 99, mac: mac(9), vtep: vtep(9) }, true);
     assert_eq!(m.reconcile(0), []);
 }
@@ -97,7 +97,7 @@ fn a_station_that_is_withdrawn_alone_goes() {
     assert_eq!(m.deadline(), Some(1000 + QUIET_MS));
     assert_eq!(m.reconcile(1000 + QUIET_MS), [Change::NoStation(vni(), mac(1))]);
     assert_eq!(m.deadline(), None);
-    // Others that go on and on do not hold it up for ever.
+    // Continuing withdrawals of others do not delay it for ever.
     let mut m = settled();
     let mut gone = Vec::new();
     for step in 0..40 {
@@ -160,7 +160,7 @@ fn guests_of_this_host_are_announced_and_withdrawn() {
     assert_eq!(m.announcements(0), [announced(mac(5), Presence::Moves)]);
     m.apply(0, bridge(mac(5), DEVICES.here), true);
     assert_eq!(m.announcements(0), []);
-    // Somebody removes the row.
+    // Another program removes the row.
     m.apply(0, bridge(mac(5), DEVICES.here), false);
     assert_eq!(m.announcements(0), [announced(mac(5), Presence::Moves)]);
     m.apply(0, bridge(mac(5), DEVICES.here), true);
@@ -192,7 +192,7 @@ fn a_guest_that_moves_in_and_out_is_never_taken_from_another_host() {
     // The row of the VXLAN device stays when the bridge's moves.
     m.apply(0, bridge(mac(1), DEVICES.here), true);
     assert_eq!(m.reconcile(0), [Change::NoStation(vni(), mac(1))]);
-    // It moves on, and the switch says afterwards that it is here no more.
+    // The station moves on, and the switch reports afterwards that it is no longer here.
     station(&mut m, 0, 1, 4, true);
     let moved = [Change::Vtep(vni(), vtep(4), false), Change::Station(vni(), mac(1), vtep(4))];
     assert_eq!(m.reconcile(0), moved);
@@ -233,7 +233,8 @@ fn a_dump_after_lost_changes_puts_all_right() {
     assert_eq!(m.reconcile(QUIET_MS), [Change::NoStation(vni(), mac(2))]);
 }
 
-/// Any sequence of rows, repeated and in any order, ends where the last word on each row is.
+/// Any sequence of rows, repeated and in any order, gives a result that depends only on the last
+/// report of each row.
 #[test]
 fn the_end_depends_on_the_last_word_on_each_row_only() {
     let mut random = numbers(7);

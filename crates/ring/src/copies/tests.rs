@@ -242,7 +242,7 @@ fn mapped_grants_are_no_local_ends() {
 }
 
 proptest! {
-    /// Whatever is copied from where to where: the bytes are those that a plain copy would have brought there.
+    /// Any sequence of copies has the same result as plain copies.
     #[test]
     fn any_copies_are_those_of_a_model(ops in prop::collection::vec((0..4u32, 0..4u32, 0..5000u32, 0..5000u32, 0..5000u32), 1..60)) {
         // Places 0 and 1 are pages granted, 2 and 3 halves of local memory of two pages each.

@@ -8,14 +8,15 @@ use std::sync::Arc;
 use super::Peer;
 use crate::region::{MapError, Memory};
 
-/// Room for control messages: that of `UDP_GRO`, and no other is asked for.
+/// Room for control messages. Only that of `UDP_GRO` is requested.
 const CONTROL: usize = 64;
 
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; CONTROL]);
 
-/// What came into a buffer: a datagram, or several of one sender that the kernel has put together.
+/// The contents of a filled buffer: a datagram, or several of one sender that the kernel has
+/// coalesced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The buffer's number.
@@ -30,7 +31,7 @@ pub struct Received {
     pub truncated: bool,
 }
 
-/// Buffers, and what is needed to fill many of them by one system call.
+/// Buffers, and the headers to fill many of them by one system call.
 pub struct ReceiveBatch {
     memory: Arc<Memory>,
     buffer: u32,
@@ -76,9 +77,9 @@ impl ReceiveBatch {
         u64::from(buffer) * u64::from(self.buffer)
     }
 
-    /// Fills buffers of `free`, the last ones first, from `socket`, by one system call; those that
-    /// were filled are taken off, and `each` is told of them in the order in which they came.
-    /// Returns how many.
+    /// Fills buffers of `free`, the last ones first, from `socket`, by one system call. The filled
+    /// buffers are removed from `free`, and `each` is called for them in order of arrival. Returns
+    /// how many.
     ///
     /// # Errors
     /// The error of `recvmmsg(2)`, `WouldBlock` where there is nothing.
@@ -139,7 +140,7 @@ impl ReceiveBatch {
     }
 }
 
-/// The length of the datagrams that the kernel has put together; `None`: it is a single one.
+/// The length of the datagrams that the kernel has coalesced; `None`: there is only one.
 fn segment(header: &libc::msghdr) -> Option<u32> {
     // SAFETY: the kernel has written the control messages, and their length into the header.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };

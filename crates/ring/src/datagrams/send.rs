@@ -13,7 +13,8 @@ use crate::region::Memory;
 pub const LANES: usize = 16;
 /// Datagrams of a batch.
 const DATAGRAMS: usize = 256;
-/// Bytes of a batch that are no longer with their sender: headers, and bodies out of granted pages.
+/// Bytes of a batch that are kept here and not with their sender: headers, and bodies from granted
+/// pages.
 const ARENA: usize = 192 * 1024;
 /// Pieces of a batch.
 const PIECES: usize = 2048;
@@ -24,7 +25,7 @@ const SEGMENTS: usize = 64;
 /// Most bytes of one message: an IPv4 packet.
 const MESSAGE: u32 = 65_507;
 
-/// A control message that carries the length of a segment, aligned as the kernel wants it.
+/// A control message that carries the length of a segment, aligned as the kernel requires.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct SegmentLen {
@@ -40,7 +41,7 @@ struct Datagram {
     len: u32,
 }
 
-/// What became of the datagrams of a batch.
+/// The outcome of sending a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Datagrams that the kernel took.
@@ -51,7 +52,7 @@ pub struct Outcome {
     pub calls: u64,
     /// Datagrams for which the socket had no room.
     pub full: u64,
-    /// Datagrams that are longer than the way takes.
+    /// Datagrams that exceed the path's MTU.
     pub too_long: u64,
     /// Datagrams that were refused otherwise: no route, or memory that is gone.
     pub refused: u64,
@@ -90,7 +91,7 @@ impl SendBatch {
     /// An empty batch, with all its room allocated.
     pub fn new(peer: Peer) -> SendBatch {
         let header = libc::cmsghdr {
-            // As `CMSG_LEN` has it, which is no constant.
+            // The value of `CMSG_LEN`, which is not a constant function.
             cmsg_len: size_of::<libc::cmsghdr>() + size_of::<u16>(),
             cmsg_level: libc::SOL_UDP,
             cmsg_type: libc::UDP_SEGMENT,
@@ -125,7 +126,7 @@ impl SendBatch {
     }
 
     /// Adds a datagram of `header`, `head` and `body` for one of the [`LANES`]. False: the batch
-    /// has no room for it. `None`: it cannot be had at all, in any batch.
+    /// has no room for it. `None`: the datagram cannot be sent in any batch.
     pub fn push(&mut self, lane: u8, header: &[u8], head: &[u8], body: Body<'_>) -> Option<bool> {
         let granted = body.is_granted();
         let copied = header.len() + head.len() + if granted { body.len() as usize } else { 0 };
@@ -169,8 +170,9 @@ impl SendBatch {
         Some(true)
     }
 
-    /// Sends everything, each lane by its socket: a system call a lane, where the kernel takes all
-    /// of it. Nothing is left then; what the kernel did not take is counted.
+    /// Sends everything, each lane through its socket, by one system call per lane if the kernel
+    /// takes all of it. The batch is empty afterwards; datagrams that the kernel did not take are
+    /// counted.
     pub fn send(&mut self, sockets: &[OwnedFd; LANES]) -> Outcome {
         let mut outcome = Outcome::default();
         let lanes = self.datagrams.iter().fold(0u32, |lanes, it| lanes | 1 << it.lane);
@@ -182,8 +184,8 @@ impl SendBatch {
         outcome
     }
 
-    /// Sends the datagrams of one lane. False: the kernel does not cut messages, and nothing was
-    /// sent.
+    /// Sends the datagrams of one lane. False: the kernel does not segment messages, and nothing
+    /// was sent.
     fn send_lane(&mut self, lane: u8, socket: &OwnedFd, outcome: &mut Outcome) -> bool {
         self.arrange(lane);
         let mut next = 0;
@@ -213,8 +215,8 @@ impl SendBatch {
             let message = self.messages[next];
             let lost = u64::from(message.datagrams);
             match error.raw_os_error() {
-                // A signal came first: a watchdog interrupts calls that block, and this one never
-                // does.
+                // A signal came first. The watchdog's signals are for calls that block, which this
+                // one never does, so try again.
                 Some(libc::EINTR) => continue,
                 // The device takes no unfinished checksums, or the kernel is older than the option.
                 Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP)
@@ -264,7 +266,7 @@ impl SendBatch {
                     control.len = segment as u16;
                 }
             }
-            // A shorter one is the last.
+            // A shorter datagram must be the last of its message.
             open = self.segments && datagram.len == segment;
         }
         self.address();

@@ -76,7 +76,7 @@ fn a_batch_is_full_before_it_breaks() {
     }
     assert_eq!(pushed, 256);
     assert_eq!(batch.send(&sockets).sent, 256);
-    // A socket's buffer may hold fewer; what comes is whole.
+    // A socket's buffer may hold fewer; those that come are complete.
     let got = received(&receiver);
     assert!(!got.is_empty() && got.iter().all(|it| it == &[1; 60]));
     assert_eq!(batch.push(0, &[0; 65_508], b"", Body::empty()), None, "longer than a datagram");

@@ -1,5 +1,5 @@
-//! The log of written pages, against the memory itself: pages that differ after the device did
-//! something are those that it has marked.
+//! Tests of the log of written pages against the memory itself: the pages that an operation of the
+//! device changes are those that it marks.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use crate::{PackedDevice, SplitDevice};
 
 /// Descriptors: two pages, as the used ring of a split queue.
 const SIZE: u16 = 512;
-/// Where the ring lies: descriptors, the driver's part, the device's.
+/// The addresses of the ring's parts: descriptors, the driver's part, the device's part.
 const PLACES: [u64; 3] = [0x1000, 0x3000, 0x5000];
 /// The pages of the device's part, where the device may write what was there before.
 const DEVICE: [u64; 2] = [5, 6];
@@ -30,7 +30,7 @@ const END: u64 = 0x6_0000;
 /// A byte that no frame has.
 const POISON: u8 = 0xa5;
 
-/// A guest and its log, and the pages that a device was seen to write since it was looked at last.
+/// A guest and its log, and the pages that the device was seen to write since the last check.
 struct Watched {
     memory: Arc<Memory>,
     marks: Arc<Memory>,
@@ -84,8 +84,8 @@ impl Watched {
         done
     }
 
-    /// Takes the marks: pages that were written and are not marked, and those that are marked and
-    /// were not written.
+    /// Takes the marks. Returns the pages that were written but not marked, and those that were
+    /// marked but not written.
     fn differences(&mut self) -> (Vec<u64>, Vec<u64>) {
         let mut bytes = vec![0; (END / LOG_PAGE / 8) as usize];
         self.marks.read(0, &mut bytes).unwrap();
@@ -101,7 +101,7 @@ impl Watched {
         assert_eq!(self.differences(), (vec![], vec![]), "pages forgotten, and marked in vain");
     }
 
-    /// Room for `len` bytes that nobody has used.
+    /// Unused room for `len` bytes.
     fn take(&mut self, len: u32) -> Option<Piece> {
         let addr = self.next;
         self.next += u64::from(len);
@@ -268,8 +268,8 @@ fn a_transmit_ring_marks_the_whole_ring_as_it_goes_round() {
     }
 }
 
-/// The check finds what is forgotten: a device that marks nothing of its ring, and one that marks it
-/// elsewhere.
+/// The check finds missing marks: of a device that marks nothing of its ring, and of one that marks
+/// other pages.
 #[test]
 fn a_page_that_is_not_marked_is_found() {
     assert_eq!(transmits::<SplitDriver, SplitDevice>(0, |_| None), (vec![5], vec![]));
@@ -295,13 +295,13 @@ fn requests<D: DriverRing, R: RequestRing>(start: u32) {
         assert!(chain.split_status());
         match round % 3 {
             0 => drop(guest.watch(|| chain.write(&[round; 5000]))),
-            // As the kernel does, and tells afterwards.
+            // The kernel writes the buffers and reports that afterwards.
             1 => {
                 let memory = guest.memory.clone();
                 guest.watch(|| memory.write(writable[0].addr, &[round; 4500]).unwrap());
                 chain.advance(4500);
             }
-            // As the kernel does before it fails.
+            // The kernel writes some bytes before it fails.
             _ => {
                 let memory = guest.memory.clone();
                 guest.watch(|| memory.write(writable[0].addr, &[round; 6000]).unwrap());

@@ -59,7 +59,7 @@ fn packed_start(start: u16, size: u16) -> u32 {
     word | word << 16
 }
 
-/// A driver that empties its frame's memory afterwards changes nothing for whoever has the gather.
+/// Fetched chains stay valid in their gather when the ring and the memory are dropped.
 #[test]
 fn fetched_chains_outlive_ring_and_memory() {
     let mem = memory();
@@ -76,8 +76,8 @@ fn fetched_chains_outlive_ring_and_memory() {
     assert_eq!(&bytes, b"still here");
 }
 
-/// An earlier frame is taken, and the violation behind it told by the next call, also when buffers
-/// are taken ahead.
+/// Good chains before a broken one are taken, and the next call reports the violation, also when
+/// buffers are taken ahead.
 fn tells_after_what_was_good<M: Model>() {
     let mem = memory();
     let mut model = M::new(mem.clone(), 16, M::origin());

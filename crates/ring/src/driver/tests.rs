@@ -1,4 +1,4 @@
-//! Both drivers against both devices of this crate, and against devices that lie.
+//! Tests of both drivers against both devices of this crate, and against hostile devices.
 
 use crate::grant_copy_batch::GrantCopyBatch;
 use std::sync::Arc;

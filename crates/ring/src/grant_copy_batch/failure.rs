@@ -15,7 +15,7 @@ pub enum FaultyEnd {
 /// A frame that could not be copied whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Whom it was for, as [`GrantCopyBatch::set_receiver`] had it.
+    /// The receiver, as set by [`GrantCopyBatch::set_receiver`].
     pub receiver: u32,
     /// Its token and its length; `None` when its receiver has refused it already.
     pub frame: Option<(u32, u32)>,
@@ -25,7 +25,7 @@ pub struct Failure {
     pub status: Status,
 }
 
-/// A copy that was not made: its frame's entry, what became of it, and which ends are granted.
+/// A failed copy: its frame's entry, its status, and which ends are granted.
 pub(super) struct Failed {
     pub(super) entry: u32,
     pub(super) status: Status,
@@ -46,16 +46,16 @@ pub(super) fn failures_of(copies: &Copies) -> Vec<Failed> {
     all
 }
 
-/// Finds the end that made each copy fail. Where both ends are granted, the hypervisor does not tell
-/// them apart; so the whole source is copied once more, to private memory: possibly only some of its
-/// bytes are granted.
+/// Finds the end that made each copy fail. If both ends are granted, the hypervisor does not report
+/// which one failed. So the source is copied once more, to private memory. All of it is copied,
+/// since only some of its bytes may be granted.
 pub(super) fn attribute(
     copies: &mut Copies,
     engine: &dyn Engine,
     failed: Vec<Failed>,
 ) -> Vec<(Failed, FaultyEnd)> {
     let mut probes = Vec::new();
-    // What is copied there is not read.
+    // The copied bytes are not read.
     let scratch = copies.reserve(PAGE).map(|(_, place)| place);
     for failed in &failed {
         let probe = failed.source.filter(|_| failed.target.is_some()).zip(scratch);
@@ -82,7 +82,7 @@ pub(super) fn attribute(
             FaultyEnd::Receiver
         };
         let faulty = match (failed.status, granted) {
-            // Not the granted end's fault, but the other's.
+            // The local end failed, and not the granted one.
             (Status::LOCAL_FAULT, FaultyEnd::Sender) => FaultyEnd::Receiver,
             (Status::LOCAL_FAULT, FaultyEnd::Receiver) => FaultyEnd::Sender,
             (_, granted) => granted,

@@ -26,7 +26,7 @@ impl Target<'_> {
         }
     }
 
-    /// Where its first `len` bytes can be written without the hypervisor.
+    /// The address at which its first `len` bytes can be written without the hypervisor.
     #[inline(always)]
     pub(super) fn mapped(&self, len: u16) -> Option<*mut u8> {
         self.page.and_then(|page| page.target(self.at.offset, len))

@@ -17,7 +17,7 @@ use crate::region::{MappingOwner, RegionSpec};
 use crate::split::device::SplitDevice;
 use crate::split::driver::SplitDriver;
 
-/// Domain 1 grants the pages of its memory under their numbers, but for those that it does not.
+/// Domain 1, which grants the pages of its memory under their numbers, except some.
 #[derive(Debug)]
 struct Pages {
     memory: Arc<Memory>,
@@ -93,7 +93,7 @@ fn granted_bytes_are_read_like_any() {
         assert_eq!(body.read(&mut got), got.len());
         let skip = (skip as usize).min(all.len());
         assert_eq!(got, all[skip..(skip + len as usize).min(all.len())]);
-        // To those who follow spans they are no bytes.
+        // Code that follows spans sees no bytes.
         assert_eq!(body.read_mapped(&mut [0; 8]), 0);
     }
     let twice = gather.body(chain).slice(60, 7000).slice(4000, 100);

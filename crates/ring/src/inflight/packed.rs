@@ -1,10 +1,10 @@
 //! The entries of a packed ring's record: copies of the descriptors in flight.
 //!
 //! A packed ring's descriptors are overwritten by used ones while their requests are in flight, so
-//! a record has copies. Its entries form a list of free ones; a request of `n` descriptors takes the
-//! first `n` of it, and is known by the first of those. In an entry: le8 in flight, padding, le16
-//! next in the list, le16 last of the request, le16 number of its descriptors, le64 counter, and the
-//! descriptor: le16 id, le16 flags, le32 length, le64 address.
+//! a record has copies. Free entries form a list. A request of `n` descriptors takes the first `n`
+//! entries of it, and is known by the first of those. In an entry: le8 in flight, padding, le16
+//! next in the list, le16 last of the request, le16 number of its descriptors, le64 counter, and
+//! the descriptor: le16 id, le16 flags, le32 length, le64 address.
 
 use super::{NEXT_AT, PACKED_LEN, RingRecord};
 use crate::packed::Desc;
@@ -26,7 +26,7 @@ fn entry(at: u16) -> u64 {
     HEADER + ENTRY * u64::from(at)
 }
 
-/// A request in flight, as the record has it.
+/// A request in flight, according to the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     pub(crate) counter: u64,
@@ -45,11 +45,10 @@ pub(crate) struct PackedState {
     pub(crate) was_used: bool,
 }
 
-// Stores that fail are those into a record that the front-end has truncated: only the record is
-// lost then.
+// A store fails only if the front-end has truncated the record, and then only the record is lost.
 impl RingRecord {
-    /// The descriptors `descs` lie in `entries` as request number `counter`, and `free` is the first
-    /// free entry behind them.
+    /// Records request number `counter`: its descriptors `descs` are stored in `entries`, and
+    /// `free` is the first free entry behind those.
     pub(crate) fn begin_entries(&self, entries: &[u16], descs: &[Desc], counter: u64, free: u16) {
         let (Some(&first), Some(&last)) = (entries.first(), entries.last()) else { return };
         for (&at, desc) in entries.iter().zip(descs) {
@@ -65,19 +64,20 @@ impl RingRecord {
         let _ = self.store_u16(OLD_FREE_AT, free);
     }
 
-    /// The entries from `first` to `last` go to the front of the list, before `free`. Counts once
-    /// [`commit_free`](Self::commit_free) was called, or the ring shows that it should have been.
+    /// Puts the entries from `first` to `last` at the front of the list, before `free`. The change
+    /// is valid once [`commit_free`](Self::commit_free) was called, or the ring shows that it
+    /// should have been.
     pub(crate) fn free_entries(&self, first: u16, last: u16, free: u16) {
         let _ = self.store_u16(entry(last) + NEXT_AT, free);
         let _ = self.store_u16(FREE_AT, first);
     }
 
-    /// The request has been published as used.
+    /// Records that the request has been published as used.
     pub(crate) fn end_entry(&self, first: u16) {
         let _ = self.store_u16(entry(first) + IN_FLIGHT_AT, 0);
     }
 
-    /// The list of free entries begins at `free` from now on.
+    /// Records that the list of free entries begins at `free`.
     pub(crate) fn commit_free(&self, free: u16) {
         let _ = self.store_u16(OLD_FREE_AT, free);
     }
@@ -91,7 +91,7 @@ impl RingRecord {
     }
 
     /// Reads the record of a ring of `size`. `published`: the last batch was published, so its
-    /// change of the list counts. `None`: the record contradicts itself.
+    /// change of the list is valid. `None`: the record contradicts itself.
     pub(crate) fn packed_state(&self, size: u16, published: bool) -> Option<PackedState> {
         let head = self.load_u16(if published { FREE_AT } else { OLD_FREE_AT })?;
         let mut seen = vec![false; usize::from(size)];

@@ -19,34 +19,33 @@ fn entry(head: u16) -> u64 {
     HEADER + ENTRY * u64::from(head)
 }
 
-// Stores that fail are those into a record that the front-end has truncated: only the record is
-// lost then.
+// A store fails only if the front-end has truncated the record, and then only the record is lost.
 impl RingRecord {
-    /// The request that begins at descriptor `head` is in flight, as number `counter`.
+    /// Records that the request that begins at descriptor `head` is in flight, as number `counter`.
     pub(crate) fn begin_head(&self, head: u16, counter: u64) {
         let _ = self.store_u64(entry(head) + COUNTER_AT, counter);
         let _ = self.store_u16(entry(head) + IN_FLIGHT_AT, 1);
     }
 
-    /// The request is about to be published as used, with others of its batch.
+    /// Records that the request is about to be published as used, with others of its batch.
     pub(crate) fn link_head(&self, head: u16) {
         let last = self.load_u16(LAST_BATCH_AT).unwrap_or_default();
         let _ = self.store_u16(entry(head) + NEXT_AT, last);
         let _ = self.store_u16(LAST_BATCH_AT, head);
     }
 
-    /// The request has been published as used.
+    /// Records that the request has been published as used.
     pub(crate) fn end_head(&self, head: u16) {
         let _ = self.store_u16(entry(head) + IN_FLIGHT_AT, 0);
     }
 
     /// Counters and heads of the requests in flight of a ring of `size` whose used index is `used`,
-    /// in the order in which they were taken. A batch that was published, and not taken out of the
-    /// record yet, is taken out.
+    /// in the order in which they were taken. A batch that was published, but not removed from the
+    /// record yet, is removed.
     pub(crate) fn heads_in_flight(&self, size: u16, used: u16) -> Vec<(u64, u16)> {
         let batch = used.wrapping_sub(self.used_index().unwrap_or(used));
         let mut head = self.load_u16(LAST_BATCH_AT).unwrap_or(size);
-        // A record that was never written may name any used index: its entries are empty.
+        // A record that was never written may name any used index, since its entries are empty.
         for _ in 0..batch.min(size) {
             if head >= size {
                 break;

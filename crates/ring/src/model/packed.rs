@@ -70,7 +70,7 @@ impl Model for Packed {
             held_back: Vec::new(),
         };
         for i in 0..u64::from(size) {
-            // All used: in the pass before for those still to come.
+            // All descriptors look used. Those still to come look used in the pass before.
             let wrap = model.wrap(if i < number % u64::from(size) {
                 number
             } else {

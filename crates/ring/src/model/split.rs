@@ -14,7 +14,7 @@ pub struct Split {
     start: u16,
     event_idx: bool,
     indirect: bool,
-    /// In no particular order, as after a while.
+    /// Free descriptors in no particular order, as after a while of use.
     free: Vec<u16>,
     chains: HashMap<u16, Vec<u16>>,
     added: u16,

@@ -1,10 +1,10 @@
-//! Loom models: whatever the interleaving and whatever the caches do, the consumer does not sleep
-//! on published work.
+//! Loom models: the consumer never sleeps on published work, in any interleaving and with any
+//! memory reordering.
 //!
-//! A publisher publishes twice, and notifies when it is asked to. A consumer takes what there is,
-//! and sleeps when, after it has armed, there is nothing. At the end either everything was taken or
-//! a notification is pending. Both directions of a ring use the same functions, so each model
-//! stands for kicks and for interrupts; the packed ones differ in the flags, and are run with both.
+//! A publisher publishes twice, and notifies when it is asked to. A consumer takes all work, and
+//! sleeps if there is none after it has armed. In the end, either everything was taken or a
+//! notification is pending. Both directions of a ring use the same functions, so each model stands
+//! for kicks and for interrupts; the packed ones differ in the flags, and are run with both.
 
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicBool;
@@ -107,8 +107,8 @@ fn loom_split_consumer_needs_the_barrier() {
     split(0xff00, |s, new, old| publish_with_event(&s.index, new, old, &s.event_index), arm);
 }
 
-/// A publisher that holds its notifications back: one is sent after both publications, if `wanted`
-/// makes one of what they said.
+/// A publisher that defers its notifications: one is sent after both publications, if `wanted`
+/// decides so from their results.
 fn held(wanted: impl Fn(bool, bool) -> bool + Copy + Send + Sync + 'static) {
     let publisher = move |shared: &Split| {
         let said = [0, 1].map(|n| publish_with_event(&shared.index, n + 1, n, &shared.event_index));
@@ -124,7 +124,8 @@ fn loom_held_notifications_are_remembered() {
     held(|first, second| first || second);
 }
 
-/// The consumer's event is passed once: who asks when it is sent learns nothing of what waited.
+/// The consumer's event is passed only once, so a check at the time of sending misses a deferred
+/// notification.
 #[test]
 #[should_panic(expected = "sleeps on published work")]
 fn loom_held_notifications_are_not_found_again() {

@@ -13,7 +13,7 @@ fn an_index_passes_an_event_once() {
     assert!(!passes(5, 5, 5));
 }
 
-/// Descriptor number `number`, counted on and on, as a place in a ring of `size`.
+/// Descriptor number `number`, free-running, as a place in a ring of `size`.
 fn place(number: u32, size: u16) -> Place {
     let (pass, index) = (number / u32::from(size), number % u32::from(size));
     Place { index: index as u16, wrap: pass.is_multiple_of(2) }

@@ -1,8 +1,8 @@
 //! The three parts of a packed virtqueue in mapped memory (virtio 1.2, 2.8).
 //!
 //! Fields are little endian. Both sides write the descriptor ring; the driver owns the driver event
-//! suppression structure, the device the other. Either side may change any byte at any time, so each
-//! is read through an atomic or a volatile load, once.
+//! suppression structure, the device the other. Either side may change any byte at any time, so
+//! each is read through an atomic or a volatile load, once.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
@@ -12,8 +12,8 @@ use crate::device::RingConfig;
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// Where the three parts of the ring are mapped. Each lies whole in one mapping, whose memory the
-/// owner keeps.
+/// Where the three parts of the ring are mapped. Each part lies wholly in one mapping, whose memory
+/// the owner keeps.
 #[derive(Debug)]
 pub(super) struct Areas {
     desc: NonNull<u8>,
@@ -61,8 +61,8 @@ impl Areas {
         unsafe { AtomicU16::from_ptr(self.desc_at(index).add(14).cast()) }
     }
 
-    /// Copies what descriptor `index` says, apart from its `flags`, which were read before: after
-    /// an acquiring load, the rest belongs to them.
+    /// Copies descriptor `index`, except its `flags`, which must have been read before by an
+    /// acquiring load so that the rest belongs to them.
     #[inline(always)]
     pub(super) fn desc(&self, index: u16, flags: u16) -> Desc {
         let at = self.desc_at(index);

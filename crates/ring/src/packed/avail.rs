@@ -1,9 +1,9 @@
 //! The available descriptors of a packed virtqueue: takes chains (virtio 1.2, 2.8.13, 2.8.21).
 //!
 //! A hostile driver can make any descriptor available, in any order and with any contents, link
-//! more descriptors than the ring has, and change all of it meanwhile. Flags are read once, before
-//! the rest of a descriptor; what is outstanding never exceeds the ring; and the number of
-//! descriptors of a chain is bounded.
+//! more descriptors than the ring has, and change all of it meanwhile. So flags are read once,
+//! before the rest of a descriptor, outstanding descriptors never exceed the ring, and the number
+//! of descriptors of a chain is bounded.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 /// Descriptors that are prefetched ahead of the one that is taken: four cache lines of the ring.
 const AHEAD: u16 = 16;
 
-/// A chain's first descriptor, and where it points to.
+/// A chain's first descriptor, and the mapped place of its buffer.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     desc: Desc,
@@ -47,25 +47,24 @@ pub(super) struct Taken {
     pub(super) count: u16,
 }
 
-/// The driver's half of the ring, as far as it was taken.
+/// The driver's half of the ring, and how much of it was taken.
 #[derive(Debug)]
 pub(super) struct DescRing {
     pub(super) driver: DriverMemory<Areas>,
     /// The next descriptor to take.
     pub(super) next: Place,
-    /// Descriptors that were taken, and that the driver has not got back: never more than the ring
-    /// has.
+    /// Descriptors that were taken and not given back yet: never more than the ring has.
     pub(super) outstanding: u16,
     /// Chains in flight or taken ahead, by their number modulo the length, a power of two.
     pub(super) taken: Box<[Taken]>,
     /// Free-running number of the next chain to take.
     pub(super) next_chain: u32,
-    /// The batch that is being taken; of no meaning in between.
+    /// The batch that is being taken; meaningless between batches.
     batch: Box<[Head; BATCH]>,
 }
 
 impl DescRing {
-    /// A ring of which nothing was taken.
+    /// A ring from which nothing was taken yet.
     pub(super) fn new(mem: Arc<Memory>, areas: Areas, config: &RingConfig, start: Place) -> Self {
         let slots = usize::from(config.size).next_power_of_two();
         Self {
@@ -94,7 +93,7 @@ impl DescRing {
         self.taken[chain as usize & (self.taken.len() - 1)]
     }
 
-    /// The newest `n` chains were not taken.
+    /// Puts back the newest `n` chains.
     pub(super) fn untake(&mut self, n: usize) {
         for _ in 0..n {
             self.next_chain = self.next_chain.wrapping_sub(1);
@@ -104,8 +103,8 @@ impl DescRing {
         }
     }
 
-    /// Takes up to `max` chains into `sink`: fewer when there are fewer, when it is full, or when a
-    /// broken chain follows, which is an error only when it comes first.
+    /// Takes up to `max` chains into `sink`: fewer when there are fewer, when the sink is full, or
+    /// when a broken chain follows. A broken chain is an error only if it comes first.
     #[inline]
     pub(super) fn take<S: Sink>(&mut self, max: usize, sink: &mut S) -> Result<usize, Violation> {
         let mut taken = 0;
@@ -132,9 +131,9 @@ impl DescRing {
         Ok(taken)
     }
 
-    /// Copies the head descriptors of the next chains, up to `max`, and brings near what they point
-    /// to. Where a chain ends is known only of one that has a single descriptor, so the first
-    /// longer one is the last.
+    /// Copies the head descriptors of the next chains, up to `max`, and prefetches their buffers.
+    /// The end of a chain is known only if it has a single descriptor, so the first longer one is
+    /// the last.
     #[inline]
     fn copy_heads<S: Sink>(&mut self, max: usize) -> usize {
         let most = max.min(usize::from(self.driver.size - self.outstanding));
@@ -144,7 +143,7 @@ impl DescRing {
             if !is_available(flags, place.wrap) {
                 return i;
             }
-            // The used descriptor is going to be written there, too.
+            // The used descriptor will also be written there.
             prefetch_write(
                 self.driver
                     .areas
@@ -227,7 +226,7 @@ fn is_available(flags: u16, wrap: bool) -> bool {
     flags & (DESC_AVAIL | DESC_USED) == available_flags(wrap)
 }
 
-/// Goes through all entries of the indirect table that `desc` names: it has no links (virtio 1.2,
+/// Visits all entries of the indirect table that `desc` names. The table has no links (virtio 1.2,
 /// 2.8.7).
 fn walk_table<S: Sink>(walk: &mut Walk<'_, S>, desc: &Desc) -> Result<(), Stop> {
     let table = walk.table(desc.addr, desc.len)?;

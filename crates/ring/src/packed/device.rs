@@ -1,7 +1,7 @@
 //! The device side of a packed virtqueue (virtio 1.2, 2.8).
 //!
 //! Descriptors are taken in the order of the ring and given back in the same order, one used
-//! descriptor for each chain, so what is outstanding is one stretch of the ring.
+//! descriptor for each chain, so the outstanding descriptors are one stretch of the ring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,9 +29,9 @@ pub struct PackedLayout {
     ring: DescRing,
     config: RingConfig,
     used: UsedDescs,
-    /// Where the front-end keeps the used position.
+    /// The front-end's record of the used position.
     record: Option<RingRecord>,
-    /// What is written to the ring is logged.
+    /// The log of writes to the ring, if they are logged.
     log: Option<PackedLog>,
 }
 
@@ -82,7 +82,7 @@ impl Layout for PackedLayout {
         Ok(if self.ring.ready() { max } else { 0 })
     }
 
-    /// Taking looks at every descriptor's flags anyway.
+    /// No check is needed here: taking chains looks at every descriptor's flags anyway.
     #[inline(always)]
     fn ready_at_most(&mut self, max: usize) -> Result<usize, Violation> {
         Ok(max)
@@ -171,8 +171,8 @@ impl Layout for PackedLayout {
         u32::from(self.used.next.to_word())
     }
 
-    /// Decided by the last descriptor before the mark: the driver has made it available again, under
-    /// the other value of its wrap counter.
+    /// The last descriptor before the mark decides: if the driver has taken it, it has made it
+    /// available again, under the other value of its wrap counter.
     fn has_consumed(&self, mark: u32) -> bool {
         let size = self.config.size;
         let mark = Place::from_word(mark as u16);
@@ -207,8 +207,8 @@ impl PackedLayout {
     }
 }
 
-/// Where a ring starts. Nothing is in flight then, so the available and the used position are the
-/// same.
+/// The position at which a ring starts. Nothing is in flight then, so the available and the used
+/// position are the same.
 fn start_of(config: &RingConfig) -> Result<Place, Violation> {
     let (available, used) = (config.start as u16, (config.start >> 16) as u16);
     let place = Place::from_word(if used == 0 { available } else { used });

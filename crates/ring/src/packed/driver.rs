@@ -20,8 +20,8 @@ use crate::packed::{
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// Where the driver is in the ring: a [`Place`] in machine words (see
-/// [`SplitDriver`](crate::split::driver::SplitDriver) for why).
+/// The driver's position in the ring: a [`Place`] in machine words, for the reason given at
+/// [`SplitDriver`](crate::split::driver::SplitDriver).
 #[derive(Clone, Copy)]
 struct Cursor {
     index: usize,
@@ -98,7 +98,7 @@ pub struct PackedDriver {
     free: usize,
     next: Cursor,
     used: Cursor,
-    /// The first slot that the device has not been told of, and its flags; `None`: all told.
+    /// The first unpublished slot, and its flags; `None`: all are published.
     held: Option<(Cursor, u16)>,
     /// Slots added since the last publish.
     added: usize,
@@ -116,7 +116,7 @@ impl PackedDriver {
             self.desc.u32(at + 8).store(piece.len, Relaxed);
             self.desc.u16(at + 12).store(id, Relaxed);
         } else {
-            // The address must not appear after the flags, should the device look at this slot
+            // The address must not appear after the flags, in case the device looks at this slot
             // ahead of its turn.
             let rest = u64::from(piece.len) | u64::from(id) << 32 | u64::from(flags) << 48;
             self.desc.u64(at + 8).store(rest, Release);
@@ -140,7 +140,8 @@ impl PackedDriver {
         Some(Piece { addr: tables.addr + offset, len: pieces.len() as u32 * DESC_SIZE as u32 })
     }
 
-    /// Whether the chain goes through an indirect table; `None` if it fits nowhere at present.
+    /// Whether the chain goes through an indirect table; `None` if there is no room for it at
+    /// present.
     #[inline]
     fn wants_table(&self, pieces: &[Piece]) -> Option<bool> {
         let table = self.tables.as_ref().filter(|_| pieces.len() > 1);
@@ -301,7 +302,7 @@ impl DriverRing for PackedDriver {
 }
 
 impl PackedDriver {
-    /// Whether these flags, of the descriptor at `used`, say that it is.
+    /// Whether these flags mark the descriptor at `used` as used.
     #[inline]
     fn is_used(&self, flags: u16) -> bool {
         // With nothing in flight, a descriptor that looks used is one of the previous round.

@@ -5,7 +5,7 @@ use crate::device::RingConfig;
 use crate::notify::Place;
 use crate::region::Memory;
 
-/// A packed ring, as the log knows it.
+/// The guest addresses of a packed ring, for the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackedLog {
     desc: u64,
@@ -21,7 +21,7 @@ impl PackedLog {
         PackedLog { desc: config.desc, size: config.size, event }
     }
 
-    /// `count` descriptors from `first` on were written, at most as many as the ring has.
+    /// Logs that `count` descriptors from `first` on were written, at most as many as the ring has.
     #[cold]
     pub(super) fn written(&self, memory: &Memory, first: Place, count: u16) {
         let straight = count.min(self.size - first.index);
@@ -29,7 +29,7 @@ impl PackedLog {
         self.log_descs(memory, 0, count - straight);
     }
 
-    /// The driver was asked to kick, or not to.
+    /// Logs a change of the device event suppression structure.
     #[cold]
     pub(super) fn suppressed(&self, memory: &Memory) {
         memory.log(self.event, EVENT_SIZE);

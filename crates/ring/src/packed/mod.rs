@@ -43,7 +43,7 @@ pub struct Desc {
     pub addr: u64,
     /// Its length in bytes; of a used one, the bytes written.
     pub len: u32,
-    /// Names the buffer: the device gives it back with the used descriptor.
+    /// Id of the buffer, which the device returns in the used descriptor.
     pub id: u16,
     /// `DESC_*`.
     pub flags: u16,
@@ -62,7 +62,7 @@ pub const fn used_flags(wrap: bool) -> u16 {
 }
 
 /// The last eight bytes of a used descriptor: le32 length, le16 buffer id, le16 flags. One store
-/// writes them, so a used descriptor is never half there, even if this process is killed.
+/// writes them, so a used descriptor is never half written, even if this process is killed.
 #[cfg(not(all(test, loom)))]
 #[inline]
 const fn used_word(len: u32, id: u16, wrap: bool) -> u64 {

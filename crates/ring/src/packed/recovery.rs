@@ -1,8 +1,8 @@
-//! Where a packed ring stands, read from its descriptors.
+//! The position of a packed ring, recovered from its descriptors.
 //!
-//! A packed ring has no used index, and a front-end that lost its back-end may not know where that
-//! left off (QEMU then names the ring's start). The descriptors show it, since each carries the wrap
-//! counters of those who wrote it last:
+//! A packed ring has no used index, and a front-end that lost its back-end may not know where it
+//! left off (QEMU then names the ring's start). The descriptors show the position, since each has
+//! the wrap counters of the sides that wrote it last:
 //!
 //! - Going through the ring, the driver sets AVAIL to its wrap counter, and the device leaves AVAIL
 //!   alone. Below the driver's position all AVAIL bits have one value, from there on the other.
@@ -10,18 +10,18 @@
 //!   was never available. The device marks all descriptors of a chain used (see
 //!   [`used`](super::used)).
 //!
-//! From the driver's position on, once around, there are therefore: used descriptors; then, in the
-//! order in which they were made available, all that the driver has not got back. Of the latter, the
-//! chains of an unpublished burst are used except for its first chain, which the driver looks at
-//! next.
+//! So a walk once around the ring from the driver's position finds used descriptors first, and
+//! then, in the order in which they were made available, all those that the driver has not got
+//! back. Of the latter, the chains of an unpublished burst are marked used except for its first
+//! chain, which the driver looks at next.
 //!
-//! Such a burst is published: its frames were carried. On a receive ring its buffers go back empty,
-//! because payloads may be missing that were to be copied before the publication. Writing that is
-//! idempotent, so this process may be killed here, too.
+//! Recovery publishes such a burst, because its frames were carried. On a receive ring its buffers
+//! go back empty, because payloads may be missing that were to be copied before the publication.
+//! These writes are idempotent, so this process may be killed during recovery as well.
 //!
-//! The driver runs meanwhile. It only writes descriptors from its position on, which makes a
-//! snapshot inconsistent at worst; then another one is taken. A hostile driver can show any flags at
-//! all: it gets any position within its own ring, and descriptors of its own are written.
+//! The driver runs meanwhile. It only writes descriptors from its position on, which can only make
+//! a snapshot inconsistent; then another one is taken. A hostile driver can show any flags: the
+//! result is some position within its own ring, and only its own descriptors are written.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -40,8 +40,8 @@ const ATTEMPTS: usize = 100;
 /// Pause between them, while the driver goes on: 0.1 s in all.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// Finds the position of a ring that is said to stand at `told`, and completes what another
-/// back-end left half done. `None`: the descriptors contradict each other.
+/// Finds the position of a ring that is reported to be at `told`, and completes a burst that
+/// another back-end left half published. `None`: the descriptors contradict each other.
 pub(super) fn recover(areas: &Areas, size: u16, told: Place) -> Option<Place> {
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
@@ -60,8 +60,8 @@ pub(super) fn recover(areas: &Areas, size: u16, told: Place) -> Option<Place> {
     None
 }
 
-/// The position in a front-end's record, for a ring that another back-end has left and that does not
-/// show it. Of two recorded positions, it is the new one if the first descriptor behind the old one
+/// The position in a front-end's record, for a ring that does not show where another back-end left
+/// it. Of two recorded positions, the new one is valid if the first descriptor behind the old one
 /// is used. `None`: there is no such position in the ring.
 pub(super) fn recorded(areas: &Areas, size: u16, record: &RingRecord) -> Option<Place> {
     let [old, new] = record.positions()?;
@@ -78,7 +78,7 @@ pub(super) fn recorded(areas: &Areas, size: u16, record: &RingRecord) -> Option<
 struct Survey {
     /// The oldest descriptor that the driver has not got back.
     first: Place,
-    /// Descriptors of the burst from there on that was not published.
+    /// Descriptors of the unpublished burst that begins there.
     unpublished: u16,
     /// Descriptors of that burst's first chain.
     first_chain: u16,
@@ -140,7 +140,8 @@ impl Snapshot<'_> {
 }
 
 impl Survey {
-    /// Publishes the burst, and takes back the marks behind it. Returns where the ring goes on.
+    /// Publishes the burst, and removes the marks behind it. Returns the position from which the
+    /// ring continues.
     fn complete(self, areas: &Areas, size: u16) -> Place {
         let place = |i| self.first.forward(i, size);
         let id = |i| areas.desc(place(i).index, 0).id;

@@ -1,9 +1,9 @@
 //! A packed virtqueue whose requests complete in any order (virtio 1.2, 2.8).
 //!
 //! Used descriptors are written in the order of completion, over descriptors of requests that may
-//! still be in flight, so what is needed of those is kept here: a list of as many entries as the
-//! ring has descriptors. A request takes as many entries as it has descriptors, and the number of
-//! the first is its token. The in-flight record has the same list.
+//! still be in flight, so the needed fields of those are kept here: a list of as many entries as
+//! the ring has descriptors. A request takes as many entries as it has descriptors, and the number
+//! of the first is its token. The in-flight record has the same list.
 //!
 //! Entries of completed requests are free only after the publication: until then, a back-end that
 //! comes after this one may need what the record has in them.
@@ -33,16 +33,16 @@ use crate::walk::Table;
 /// The fields that the used descriptor of a request needs, by the first entry of the request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// The next entry of the request, or of the list of free ones.
+    /// The next entry of the request, or of the list of free entries.
     next: u16,
     /// The last entry of a request in flight, the number of its descriptors, and its buffer id.
-    /// Without descriptors, no request in flight begins here.
+    /// With a count of zero, no request in flight begins here.
     last: u16,
     count: u16,
     id: u16,
 }
 
-/// All entries, and the list of those that no request has.
+/// All entries, and the list of free ones.
 #[derive(Debug)]
 struct EntryList {
     entries: Box<[Entry]>,
@@ -53,10 +53,10 @@ struct EntryList {
 /// Requests that were completed since the last publication.
 #[derive(Debug)]
 struct UsedBatch {
-    /// Where the next used descriptor goes, and where the first one of the batch went.
+    /// The places of the next used descriptor, and of the first one of the batch.
     used: Place,
     published: Place,
-    /// The first used descriptor, which is written last: its second half.
+    /// The second half of the first used descriptor, which is written last.
     first_word: u64,
     /// The first and the last entry of each request.
     completed: Vec<(u16, u16)>,
@@ -89,7 +89,7 @@ pub struct PackedRequests {
     record: Option<RingRecord>,
     /// Number of the next request, for the record.
     counter: u64,
-    /// What is written to the ring is logged.
+    /// The log of writes to the ring, if they are logged.
     log: Option<PackedLog>,
 }
 
@@ -149,7 +149,7 @@ impl RequestRing for PackedRequests {
         let was_logged = self.log.is_some();
         self.log = addr.map(|addr| PackedLog::new(&self.config, addr));
         if let Some(log) = self.log.as_ref().filter(|_| !was_logged) {
-            // Those of requests that are taken again were written at the start.
+            // The descriptors of requests that are taken again were written at the start.
             log.written(&self.memory, self.batch.used, self.outstanding);
         }
     }
@@ -190,7 +190,7 @@ impl RequestRing for PackedRequests {
             true => self.batch.first_word = word,
             false => self.areas.store_word(self.batch.used.index, word),
         }
-        // For those who look for the position of the ring in its descriptors.
+        // Marks for a recovery that looks for the ring's position in its descriptors.
         for i in 1..count {
             let place = self.batch.used.forward(i, self.config.size);
             let flags = self.areas.flags(place.index).load(Ordering::Relaxed);
@@ -322,8 +322,9 @@ impl PackedRequests {
         Ok(Some(first))
     }
 
-    /// Copies the descriptors of the request at `next`, the first of which is available. Of those
-    /// that the driver has not got back, none is among them: there are as many free entries.
+    /// Copies the descriptors of the request at `next`, the first of which is available. None of
+    /// them is a descriptor that the driver has not got back, because their number is limited to
+    /// that of free entries.
     fn copy_descs(&mut self) -> Result<(), Violation> {
         self.taken.descs.clear();
         let bound = u32::from(self.config.size).min(MAX_CHAIN) as u16;

@@ -1,7 +1,8 @@
 //! The used descriptors of a packed virtqueue (virtio 1.2, 2.8.14).
 //!
 //! Used descriptors are written as they come, except for the first since the last publication. The
-//! driver does not look past it, so writing it last makes the whole burst appear at once.
+//! driver does not look past the first one, so writing that last makes the whole burst appear at
+//! once.
 //!
 //! Each used descriptor is one store, and all descriptors of a chain are marked used, its first one
 //! last. The driver looks only at the first one of each chain; the marks on the others are for
@@ -14,12 +15,12 @@ use super::avail::{DescRing, Taken};
 use super::{marked_used, used_word};
 use crate::notify::Place;
 
-/// The device's half of the ring: what was given back.
+/// The device's half of the ring: the chains that were given back.
 #[derive(Debug)]
 pub(super) struct UsedDescs {
     /// Where the next used descriptor goes.
     pub(super) next: Place,
-    /// Number of the chain that it answers, see `DescRing::next_chain`.
+    /// Number of the chain that the next used descriptor answers, see `DescRing::next_chain`.
     pub(super) chain: u32,
     /// The descriptors written since the last publication.
     pub(super) unpublished: Option<Unpublished>,
@@ -28,11 +29,11 @@ pub(super) struct UsedDescs {
 /// Used descriptors that the driver does not see yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unpublished {
-    /// Where the first of them is, which is not written yet, and what it will be.
+    /// The place of the first of them, which is not written yet, and its value.
     pub(super) at: u16,
     pub(super) word: u64,
-    /// Descriptors from there up to `UsedDescs::next`, including those of each chain that get no used
-    /// descriptor.
+    /// Descriptors from there up to `UsedDescs::next`, including those of each chain that get no
+    /// used descriptor.
     pub(super) count: u16,
 }
 
@@ -79,8 +80,8 @@ impl UsedDescs {
     }
 }
 
-/// Marks all descriptors but the first of the chain of `count` at `head` used. Nothing but the marks
-/// changes, so they can be taken back.
+/// Marks all descriptors but the first of the chain of `count` at `head` used. Only the marks
+/// change, so they can be undone.
 #[inline(never)]
 fn mark_rest(ring: &DescRing, head: Place, count: u16) {
     for i in 1..count {

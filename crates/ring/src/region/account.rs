@@ -1,16 +1,16 @@
-//! How much of a peer's memory this process has allocated.
+//! Accounts of the part of a peer's memory that this process has allocated.
 //!
 //! A peer's memory is a sparse file. The kernel charges a page to the process that touches it
 //! first. A peer that names a new page in each buffer therefore has its memory paid for by this
-//! process, up to the length of the file. Nothing tells for a page who touched it first, so an
-//! account has an upper bound: what a file has grown by from one look at it to the next, and no more
-//! than there were page faults meanwhile. Faults are noted by whoever counts them; the files are
-//! looked at once for [`STEP`] of them.
+//! process, up to the length of the file. The kernel does not tell who touched a page first, so an
+//! account keeps an upper bound: the growth of a file between two looks at it, limited by the
+//! number of page faults meanwhile. The callers that count faults report them, and the files are
+//! looked at once per [`STEP`] faults.
 //!
 //! A peer that connects again may bring another file, and keep the former one with its pages. The
-//! charge of a memfd therefore counts until the memfd is known to be gone ([`file_watch`]), over all
-//! sessions. A guest whose front-end has ended begins at zero, however often it starts. Where
-//! nothing tells whether a file exists, the file counts in its own session, and while it is mapped.
+//! charge of a memfd therefore counts until the memfd is known to be gone ([`file_watch`]), over
+//! all sessions. A guest whose front-end has ended begins at zero, however often it starts. If it
+//! is unknown whether a file exists, the file counts in its own session, and while it is mapped.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ pub(super) struct BackingFile {
 #[derive(Debug)]
 struct Growth {
     id: FileId,
-    /// The file, as long as some of it is mapped.
+    /// The file, while any of it is mapped.
     file: Weak<BackingFile>,
     /// Whether the file is still there when it is not mapped.
     existence: Existence,
@@ -68,15 +68,15 @@ struct Files {
     list: Vec<Growth>,
     /// Number of the session at hand.
     session: u64,
-    /// Bytes that were charged in this session for files that were forgotten, and of which nothing
-    /// tells whether they exist.
+    /// Bytes that were charged in this session for forgotten files of unknown existence.
     past: u64,
     /// Bytes that were charged in all sessions for files that existed when they were forgotten: the
     /// peer keeps more files than are [`REMEMBERED`].
     kept: u64,
 }
 
-/// How much of a peer's memory this process may allocate, and how much it has at most.
+/// The limit on the part of a peer's memory that this process allocates, and an upper bound of that
+/// part.
 #[derive(Debug)]
 pub struct MemoryAccount {
     limit: AtomicU64,
@@ -104,7 +104,7 @@ impl Drop for Charged {
 }
 
 impl MemoryAccount {
-    /// For a peer of whose memory `limit` bytes may be allocated.
+    /// An account for a peer of whose memory `limit` bytes may be allocated.
     pub fn new(limit: u64) -> Self {
         MemoryAccount {
             limit: limit.into(),
@@ -121,8 +121,8 @@ impl MemoryAccount {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit. A peer that exceeds the new one is stopped at its next page faults; one
-    /// that was stopped stays so until its next [session](Self::begin_session).
+    /// Changes the limit. A peer that exceeds the new one is stopped at its next page faults; a
+    /// stopped peer stays stopped until its next [session](Self::begin_session).
     pub fn set_limit(&self, bytes: u64) {
         self.limit.store(bytes, Ordering::Relaxed);
     }
@@ -132,9 +132,9 @@ impl MemoryAccount {
         self.allocated.load(Ordering::Relaxed)
     }
 
-    /// Another peer connects, or the same one again. Files of earlier sessions count as long as they
-    /// exist: a peer cannot renew its limit by coming back. Those of which nothing tells whether they
-    /// exist count while they are mapped, and from when they are mapped again.
+    /// Begins a session: another peer connects, or the same one again. Files of earlier sessions
+    /// count as long as they exist, so a peer cannot renew its limit by reconnecting. Files of
+    /// unknown existence count while they are mapped, and again once they are mapped again.
     pub fn begin_session(&self) {
         file_watch::read_events();
         let mut files = self.lock();
@@ -144,7 +144,8 @@ impl MemoryAccount {
         self.update(&files);
     }
 
-    /// Charges for all of a file of `bytes` that this process makes for the peer, which may keep it.
+    /// Charges for all of a file of `bytes` that this process makes for the peer, which may keep
+    /// it.
     ///
     /// # Errors
     /// [`MapError::Limit`]: the account is exhausted.
@@ -156,8 +157,8 @@ impl MemoryAccount {
         self.check()
     }
 
-    /// The calling thread had so many page faults, perhaps in this peer's memory, while it did
-    /// something for the peer. Costs nothing if there were none.
+    /// Charges for `faults` page faults of the calling thread, perhaps in this peer's memory, while
+    /// it worked for the peer. Costs nothing if there were none.
     ///
     /// # Errors
     /// [`MapError::Limit`]: the account is exhausted.
@@ -171,17 +172,18 @@ impl MemoryAccount {
         self.check()
     }
 
-    /// So many page faults happened in this peer's memory. Looks at the files when there were
-    /// [`STEP`] in all: a few system calls.
+    /// Notes page faults in this peer's memory. Once there were [`STEP`] in all, the files are
+    /// looked at, which takes a few system calls.
     pub(crate) fn note(&self, faults: u64) {
         if self.faults.fetch_add(faults, Ordering::Relaxed) + faults >= STEP {
             self.examine(0);
         }
     }
 
-    /// Looks at the files. `faults`: so many page faults more may have happened in this memory.
+    /// Looks at the files. `faults`: the number of further page faults that may have happened in
+    /// this memory.
     pub(crate) fn examine(&self, faults: u64) {
-        // Another thread that is at it sees the same.
+        // Another thread that holds the lock sees the same.
         let mut files = match self.files.try_lock() {
             Ok(files) => files,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -198,7 +200,8 @@ impl MemoryAccount {
         exceeded.then(|| Violation::MemoryLimit { limit: self.limit() })
     }
 
-    /// Takes places for so many mappings, which the peer has as long as what is returned lives.
+    /// Reserves places for `regions` mappings, which the peer has until the returned value is
+    /// dropped.
     ///
     /// # Errors
     /// [`MapError::TooManyMapped`]: the peer has too many already.
@@ -214,11 +217,11 @@ impl MemoryAccount {
         self.violation().map_or(Ok(()), |violation| Err(MapError::Limit(violation)))
     }
 
-    /// Counts what was charged, and finds out whether that is too much.
+    /// Adds up the charges, and checks them against the limit.
     fn update(&self, files: &Files) {
         let mut allocated = files.charged();
         if allocated > self.limit() {
-            // Some of that may be gone since the events were read last.
+            // Some files may be gone since events were last read.
             file_watch::read_events();
             allocated = files.charged();
         }
@@ -234,8 +237,8 @@ impl MemoryAccount {
 }
 
 impl Charged {
-    /// Charges the account for pages of these files, each once, from now on. Files that are mapped
-    /// already stay the same.
+    /// Charges the account for future pages of these files, each file once. Files that are mapped
+    /// already are not changed.
     ///
     /// # Errors
     /// [`MapError::Limit`]: the account is exhausted.
@@ -304,7 +307,7 @@ impl Files {
         });
     }
 
-    /// Charges so many page faults to the files that have grown.
+    /// Charges `faults` page faults to the files that have grown.
     fn look(&mut self, mut faults: u64) {
         self.list.iter_mut().for_each(|growth| growth.look(&mut faults));
     }
@@ -331,16 +334,17 @@ impl Growth {
         if may_exist || self.is_mapped() { self.charged } else { 0 }
     }
 
-    /// Charges what the file has grown by, as far as page faults explain it.
+    /// Charges the growth of the file, as far as page faults explain it.
     fn look(&mut self, faults: &mut u64) {
         let Some(file) = self.file.upgrade() else { return };
         let Ok(stat) = fs::fstat(&file.fd) else { return };
-        // Huge pages come whole: a file that has them says so by its preferred size of blocks.
+        // A huge page is allocated as a whole. A file that has huge pages shows that by its
+        // preferred block size.
         let page = (stat.st_blksize as u64).max(1);
         let now = stat.st_blocks as u64 * BLOCK;
         let used = now.saturating_sub(self.seen).div_ceil(page).min(*faults);
         *faults -= used;
-        // Pages that the peer has given back are nobody's any more.
+        // Pages that the peer has freed are no longer charged.
         self.charged = self.charged.saturating_add(used.saturating_mul(page)).min(now);
         self.seen = now;
     }

@@ -1,19 +1,19 @@
-//! Whether a peer's file still exists, without a descriptor that would keep it.
+//! Watches for the end of a peer's file, without a descriptor that would keep the file.
 //!
 //! Pages of a memfd stay charged to the process that touched them first until the memfd is gone:
-//! until no process has a descriptor or a mapping of it. A descriptor of this process would keep the
-//! pages itself. An inotify watch does not. The kernel removes the watch with the last descriptor or
-//! mapping, and reports `IN_DELETE_SELF`. Descriptors on their way through a socket count, and so do
-//! those that were opened with `O_PATH`.
+//! until no process has a descriptor or a mapping of it. A descriptor of this process would keep
+//! the pages itself. An inotify watch does not. The kernel removes the watch with the last
+//! descriptor or mapping, and reports `IN_DELETE_SELF`. Descriptors on their way through a socket
+//! count, and so do those that were opened with `O_PATH`.
 //!
 //! The report is evidence for memfds only. A file of a mounted tmpfs can have several names: the
 //! kernel also reports when one name is dropped and no link is left, while a descriptor that was
 //! opened by another name keeps the pages. The size of the tmpfs bounds these. Pages of hugetlbfs
 //! come from a pool of their own.
 //!
-//! A peer cannot end a watch while it keeps the memfd. It can forbid the watch, by a mode that lets
-//! this process not read: such a memfd is taken to exist for ever. No front-end that is known
-//! changes the mode of a memfd.
+//! A peer cannot end a watch while it keeps the memfd. A hostile peer can forbid the watch, by a
+//! file mode that does not let this process read. Such a memfd is assumed to exist for ever. No
+//! known front-end changes the mode of a memfd.
 //!
 //! One inotify instance serves the process, since a user may have 128 of them. All accounts that
 //! know a file share its watch.
@@ -28,18 +28,18 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::{self, Errno};
 
-/// Most files that are watched at a time. Each causes two events at most, and events are read before
-/// a watch is added: a queue of 16 384 events, the kernel's default, never overflows.
+/// Most files that are watched at a time. Each causes two events at most, and events are read
+/// before a watch is added: a queue of 16 384 events, the kernel's default, never overflows.
 const MOST: usize = 8000;
 
-/// What is known about a file that is not mapped any more.
+/// The knowledge about a file that is not mapped any more.
 #[derive(Debug)]
 pub(super) enum Existence {
-    /// The watch tells.
+    /// The watch reports whether the file exists.
     Watched(Arc<FileWatch>),
     /// The peer forbids the watch.
     Hidden,
-    /// The file is no memfd; or this process cannot watch files, or not one more.
+    /// The file is no memfd, or this process cannot watch it.
     Unknown,
 }
 
@@ -70,7 +70,7 @@ impl FileWatch {
     }
 }
 
-/// Learns which files are gone. One system call, or none where no file is watched. The sandbox
+/// Learns which files are gone, by one system call, or none if no file is watched. The sandbox
 /// allows it to all threads, and the other functions here to control threads only.
 pub(super) fn read_events() {
     if let Some(watches) = WATCHES.get() {
@@ -138,8 +138,8 @@ impl Watches {
         };
         while let Ok(event) = events.next() {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                // Only where the host allows fewer events than usual. Which files are gone is lost,
-                // and a guest must not be refused for that.
+                // This happens only if the host allows fewer events than usual. It is then unknown
+                // which files are gone, and a guest must not be refused for that.
                 table.drain().for_each(|(_, watch)| end(watch));
             } else if let Some(watch) = table.remove(&event.wd()) {
                 end(watch);

@@ -17,7 +17,7 @@ pub(super) struct Mapping {
     pub(super) len: usize,
     /// Present where a peer can truncate the file.
     pub(super) watch: Option<Watch>,
-    /// Whether somebody else mapped the pages, and unmaps them.
+    /// Whether the pages were mapped elsewhere, and are unmapped there.
     pub(super) adopted: bool,
 }
 
@@ -51,7 +51,8 @@ fn not_null(base: *mut libc::c_void) -> io::Result<NonNull<u8>> {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // First the watch: once the pages are gone, others may take the addresses.
+        // The watch ends first: once the pages are unmapped, another mapping may take the
+        // addresses.
         self.watch = None;
         if self.adopted {
             return;
@@ -63,7 +64,7 @@ impl Drop for Mapping {
     }
 }
 
-/// A range of guest addresses, and where it is mapped.
+/// A range of guest addresses, and its mapping.
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) guest: u64,

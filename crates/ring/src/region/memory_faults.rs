@@ -1,4 +1,4 @@
-//! Page faults in a peer's memory: what they are charged for, and the violations that they show.
+//! Page faults in a peer's memory: their charges, and the violations that they reveal.
 
 use std::sync::atomic::Ordering;
 
@@ -8,15 +8,16 @@ use crate::fault::{self, Watch};
 use crate::violation::Violation;
 
 impl Memory {
-    /// So many page faults happened in this memory, and perhaps allocated pages.
+    /// Notes page faults in this memory, which may have allocated pages.
     pub fn faulted(&self, faults: u64) {
         if let Some(charged) = &self.charged {
             charged.account.note(faults);
         }
     }
 
-    /// The kernel has read or written so many pages of this memory, and perhaps allocated them: whose
-    /// faults that were, nobody tells. Costs nothing where the account has no limit.
+    /// Notes that the kernel has read or written `pages` pages of this memory, which may have
+    /// allocated them. The thread of those faults is unknown. Costs nothing where the account
+    /// has no limit.
     pub fn used_by_kernel(&self, pages: u64) {
         if let Some(charged) = &self.charged
             && charged.account.limit() < u64::MAX
@@ -25,7 +26,8 @@ impl Memory {
         }
     }
 
-    /// So many page faults may have happened in this memory or in another one.
+    /// Looks at the files, since `faults` page faults may have happened in this memory or in
+    /// another one.
     pub fn examine(&self, faults: u64) {
         if let Some(charged) = &self.charged {
             charged.account.examine(faults);
@@ -44,9 +46,8 @@ impl Memory {
         faults.saturating_sub(expected)
     }
 
-    /// Whether the peer has truncated the file under us. All of the region then reads as zeros;
-    /// what was in it is lost, and the port should be stopped. Cheap enough to be asked once a
-    /// burst.
+    /// Whether the peer has truncated the file. All of the region then reads as zeros; its contents
+    /// are lost, and the port should be stopped. The check is cheap enough for every burst.
     #[inline]
     pub fn is_faulted(&self) -> bool {
         fault::any()
@@ -57,8 +58,9 @@ impl Memory {
                 .any(Watch::is_faulted)
     }
 
-    /// The peer's violation concerning its memory, if any: the peer has truncated the file, or that of
-    /// its log, or had this process allocate more of it than allowed. As cheap as [`is_faulted`](Self::is_faulted).
+    /// The peer's violation concerning its memory, if any: the peer has truncated the file or that
+    /// of its log, or has caused this process to allocate more than allowed. As cheap as
+    /// [`is_faulted`](Self::is_faulted).
     #[inline]
     pub fn violation(&self) -> Option<Violation> {
         if fault::any() { self.find_violation() } else { None }
@@ -76,7 +78,7 @@ impl Memory {
     }
 
     /// The violation to report instead of `violation`: after a truncation, rings read as zeros, so
-    /// what they seem to contain is not the cause.
+    /// an error found in them is not the cause.
     #[cold]
     pub(crate) fn root_cause(&self, violation: Violation) -> Violation {
         if self.is_faulted() { Violation::MemoryTruncated } else { violation }

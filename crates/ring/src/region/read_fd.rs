@@ -8,7 +8,7 @@ use crate::violation::Violation;
 
 impl Memory {
     /// One `read(2)` from `fd` straight to guest address `addr`, at most `len` bytes; returns how
-    /// many came.
+    /// many were read.
     ///
     /// # Errors
     /// The error of `read(2)`; `InvalidInput` when the bytes do not lie within one region.
@@ -29,7 +29,7 @@ impl Memory {
     }
 
     /// One `readv(2)` from `fd`: first into `prefix`, and then straight to guest address `addr`, at
-    /// most `len` bytes. Returns how many came in all.
+    /// most `len` bytes. Returns how many bytes were read in all.
     ///
     /// # Errors
     /// As for [`read_from_fd`](Self::read_from_fd).

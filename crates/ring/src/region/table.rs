@@ -1,7 +1,7 @@
-//! A memory table, and what is refused of it before anything is mapped.
+//! A memory table, and the checks before anything is mapped.
 //!
-//! A hostile peer can send regions that overlap, wrap around, are empty, reach beyond their file, or
-//! lie in a file whose pages come from somewhere slow.
+//! A hostile peer can send regions that overlap, wrap around, are empty, reach beyond their file,
+//! or lie in a file whose pages come from somewhere slow.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,8 @@ use crate::violation::Violation;
 pub struct RegionSpec {
     /// Guest physical address of the region.
     pub guest_addr: u64,
-    /// Where the peer itself (QEMU) has it mapped: the addresses of rings come in these terms.
+    /// The address at which the peer itself (QEMU) has it mapped. Addresses of rings are given in
+    /// these terms.
     pub user_addr: u64,
     /// Its length in bytes.
     pub len: u64,
@@ -54,7 +55,7 @@ pub enum MapError {
     /// All regions together are more than one peer may have.
     #[error("memory regions of {0:#x} bytes in all, at most {MAX_BYTES:#x} are allowed")]
     TooBig(u64),
-    /// The file's pages may come from somewhere that keeps us waiting.
+    /// The file's pages may come from a source that makes this process wait.
     #[error(
         "memory region at {0:#x} is in no memory file: only memfd, tmpfs and hugetlbfs files are mapped"
     )]
@@ -94,7 +95,7 @@ pub const MAX_REGIONS: usize = 509;
 /// there are only 128 TiB of addresses in this process, for all peers.
 pub const MAX_BYTES: u64 = 1 << 40;
 
-/// Refuses what cannot be a memory table, before anything is mapped.
+/// Checks a memory table before anything is mapped.
 pub(super) fn check(regions: &[RegionSpec]) -> Result<(), MapError> {
     if regions.len() > MAX_REGIONS {
         return Err(MapError::TooMany(regions.len()));

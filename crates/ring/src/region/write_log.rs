@@ -3,12 +3,12 @@
 //! A front-end that migrates its guest shares a bitmap with the back-end: bit `n` stands for the
 //! 4096 bytes at guest address `4096 * n`. The back-end sets the bit of each page that it has
 //! written; the front-end takes bits away at any time, and sends those pages again. A bit is
-//! therefore set after the bytes are written, never before: a front-end that takes it in between
-//! would send the page without them.
+//! therefore set after the bytes are written, never before: otherwise a front-end that takes the
+//! bit in between would send the page without them.
 //!
-//! The bitmap is memory of the peer, and as hostile as any: what is in it is never used here, and a
-//! file that is truncated makes its memory faulty ([`Memory::violation`]). Pages beyond the end of
-//! the bitmap are not marked.
+//! The bitmap is memory of a possibly hostile peer: its contents are never used here, and a
+//! truncated file makes the memory faulty ([`Memory::violation`]). Pages beyond the end of the
+//! bitmap are not marked.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl WriteLog {
         self.memory.is_faulted()
     }
 
-    /// `len` bytes at guest address `addr` have been written: marks their pages.
+    /// Marks the pages of the `len` bytes at guest address `addr`, which have been written.
     pub(super) fn mark(&self, addr: u64, len: u64) {
         let Some(last) = len.checked_sub(1).and_then(|more| addr.checked_add(more)) else { return };
         let (first, last) = (addr / LOG_PAGE, last / LOG_PAGE);
@@ -83,15 +83,15 @@ impl WriteLog {
                 bits &= u8::MAX >> (7 - last % 8);
             }
             let Ok(marks) = self.memory.atomic_u8(byte) else { return };
-            // Whoever takes the bit sees the bytes that were written before.
+            // A front-end that takes the bit sees the bytes that were written before.
             marks.fetch_or(bits, Ordering::Release);
         }
     }
 }
 
 impl Memory {
-    /// The same memory, whose writes are marked in `log`, or not at all. Whoever writes through this
-    /// memory logs, and whoever writes through the one that it was made from does as that one says.
+    /// The same memory with another log, or none. Writes through the returned memory are marked in
+    /// `log`; writes through `self` are logged as before.
     #[must_use]
     pub fn with_log(&self, log: Option<Arc<WriteLog>>) -> Memory {
         Memory {
@@ -108,13 +108,13 @@ impl Memory {
         self.regions.last().map_or(0, |region| region.guest.saturating_add(region.len))
     }
 
-    /// Whether writes are logged. Whoever writes and does not log at once asks first.
+    /// Whether writes are logged. A writer that does not log at once must check this first.
     #[inline(always)]
     pub fn is_logged(&self) -> bool {
         self.log.is_some()
     }
 
-    /// `len` bytes at guest address `addr` have been written.
+    /// Logs that `len` bytes at guest address `addr` have been written.
     #[inline]
     pub(crate) fn log(&self, addr: u64, len: u64) {
         if let Some(log) = &self.log {
@@ -122,7 +122,7 @@ impl Memory {
         }
     }
 
-    /// `len` bytes at host address `at`, in one region, have been written.
+    /// Logs that `len` bytes at host address `at`, in one region, have been written.
     #[inline]
     pub(crate) fn log_host(&self, at: *const u8, len: usize) {
         if self.is_logged()

@@ -15,7 +15,7 @@ use super::*;
 const TAG: u32 = 8;
 const SIZE: u16 = 16;
 const ENTRIES: u16 = 4;
-/// Where the buffers of requests are, by what their driver calls them.
+/// The address of the requests' buffers, by the driver's numbers.
 const BUFFERS: u64 = 1 << 14;
 
 /// A driver, its memory, and the record that its front-end keeps.
@@ -76,8 +76,8 @@ impl<D: DriverRing> Guest<D> {
     fn device<R: RequestRing>(&self) -> R {
         let record = RingRecord::open(self.records.clone(), 0, SIZE);
         assert!(record.is_some());
-        // A front-end that lost its back-end knows the used index of a split ring, and of a packed
-        // ring nothing.
+        // A front-end that lost its back-end knows the used index of a split ring, but not the
+        // position of a packed one.
         let mut used = [0; 2];
         self.memory.read(self.config.device + 2, &mut used).unwrap();
         let start = if self.packed { 0x8000_8000 } else { u16::from_le_bytes(used).into() };

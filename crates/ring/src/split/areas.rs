@@ -16,8 +16,8 @@ use crate::device::RingConfig;
 use crate::region::Memory;
 use crate::violation::Violation;
 
-/// Where the three parts of the ring are mapped. Each lies whole in one mapping, whose memory the
-/// owner keeps.
+/// Where the three parts of the ring are mapped. Each part lies wholly in one mapping, whose memory
+/// the owner keeps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Areas {
     desc: NonNull<u8>,
@@ -79,7 +79,7 @@ impl Areas {
         }
     }
 
-    /// Head index in slot `slot` of the available ring, unchecked: whatever the driver wrote.
+    /// Head index in slot `slot` of the available ring, as the driver wrote it, unchecked.
     #[inline(always)]
     pub(super) fn head(&self, slot: usize) -> u16 {
         debug_assert!(slot < usize::from(self.size));

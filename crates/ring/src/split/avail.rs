@@ -1,13 +1,13 @@
 //! The available ring of a split virtqueue: takes chains (virtio 1.2, 2.7.6).
 //!
-//! Entries are taken in batches, in two passes, so that the cache misses of a burst overlap: first
-//! the heads, prefetching their descriptors; then the descriptors, each copied once, prefetching
-//! what they point to.
+//! Entries are taken in batches, in two passes, so that the cache misses of a burst overlap: the
+//! first pass reads the heads and prefetches their descriptors; the second copies each descriptor
+//! once, and prefetches its buffer.
 //!
 //! A hostile driver can move the available index by any distance, give heads and links beyond the
-//! table, link descriptors in a cycle, nest indirect tables, and point anywhere. The index is
-//! checked against what is outstanding, heads and links against the table, and the number of
-//! descriptors of a chain is bounded.
+//! table, link descriptors in a cycle, nest indirect tables, and point anywhere. So the index is
+//! checked against the number of outstanding entries, heads and links are checked against the
+//! table, and the number of descriptors of a chain is bounded.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::walk::{Sink, Stop, Walk, is_table};
 /// Entries that are taken together.
 const BATCH: usize = 64;
 
-/// The driver's half of the ring, as far as it was taken.
+/// The driver's half of the ring, and how much of it was taken.
 #[derive(Debug)]
 pub(super) struct AvailRing {
     pub(super) driver: DriverMemory<Areas>,
@@ -41,8 +41,8 @@ pub(super) struct AvailRing {
 }
 
 impl AvailRing {
-    /// How many entries can be taken, up to `max`. Reads the available index only when what was
-    /// seen is not enough.
+    /// How many entries can be taken, up to `max`. Reads the available index only when the entries
+    /// seen before are not enough.
     #[inline]
     pub(super) fn ready(&mut self, max: usize) -> Result<usize, Violation> {
         let known = usize::from(self.seen.get().wrapping_sub(self.next.get()));
@@ -54,8 +54,8 @@ impl AvailRing {
         Ok(usize::from(index.wrapping_sub(self.next.get())).min(max))
     }
 
-    /// Believes an available index, if it can be: not before what was taken, nor more than a ring
-    /// beyond what the driver got back.
+    /// Accepts an available index if it is possible: not before the entries taken, and at most a
+    /// ring beyond the entries that the driver got back.
     #[inline]
     pub(super) fn check_index(&mut self, index: u16) -> Result<(), Violation> {
         let ahead = index.wrapping_sub(self.published.get());
@@ -70,8 +70,8 @@ impl AvailRing {
         Ok(())
     }
 
-    /// Takes the next `n` entries, which are ready, into `sink`: fewer when it is full, or when a
-    /// broken chain follows, which is an error only when it comes first.
+    /// Takes the next `n` entries, which are ready, into `sink`: fewer when the sink is full, or
+    /// when a broken chain follows. A broken chain is an error only if it comes first.
     #[inline]
     pub(super) fn take<S: Sink>(&mut self, n: usize, sink: &mut S) -> Result<usize, Violation> {
         let mut taken = 0;
@@ -112,11 +112,11 @@ impl AvailRing {
     }
 
     /// Takes chains of the usual kind, one descriptor for a buffer in one piece, for entries
-    /// `range` of those to take. Returns how many, and the descriptor that the next chain begins
-    /// with, if that is of another kind: it was copied, and is not to be read again.
+    /// `range` of those to take. Returns how many, and the first descriptor of the next chain if
+    /// that is of another kind. This descriptor was copied, and must not be read again.
     ///
-    /// What the loop needs of the ring is copied first. The compiler would load all of it anew for
-    /// each chain, since it has to expect that the sink is written over it.
+    /// The fields of the ring that the loop needs are copied first. Otherwise the compiler would
+    /// reload them for each chain, since it must assume that the sink overwrites them.
     #[inline(always)]
     fn take_alone<S: Sink>(&self, range: Range<usize>, sink: &mut S) -> (usize, Option<Desc>) {
         let plain = if S::WRITABLE { DESC_WRITE } else { 0 };
@@ -145,7 +145,7 @@ impl AvailRing {
         usize::from(self.next.get().wrapping_add(i as u16) & (self.driver.size - 1))
     }
 
-    /// Copies the next `n` heads, as many as are good, and brings their descriptors near.
+    /// Copies the next `n` heads, up to the first invalid one, and prefetches their descriptors.
     #[inline]
     fn copy_heads(&mut self, n: usize) -> Result<usize, Violation> {
         // Copied for the same reason as in `take_alone`.
@@ -165,9 +165,9 @@ impl AvailRing {
         Ok(n)
     }
 
-    /// Brings the descriptors near that the next batch begins with, as far as it is known to be
-    /// there: it finds them while this one is carried. Drivers use descriptors in their order,
-    /// mostly, so one of each cache line is asked for.
+    /// Prefetches the first descriptors of the next batch, if it is known to be there, while this
+    /// batch is carried. Drivers mostly use descriptors in order, so one of each cache line is
+    /// prefetched.
     #[inline]
     pub(super) fn look_ahead(&self) {
         let known = usize::from(self.seen.get().wrapping_sub(self.next.get())).min(BATCH);
@@ -179,8 +179,8 @@ impl AvailRing {
         }
     }
 
-    /// Brings the entries of the used ring near that answer the next `n`: the driver has just read
-    /// around there.
+    /// Prefetches the entries of the used ring that answer the next `n`, because the driver has
+    /// just read nearby.
     #[inline]
     fn prefetch_used(&self, n: usize) {
         for i in (0..n).step_by(CACHE_LINE / USED_ENTRY as usize) {

@@ -1,7 +1,7 @@
 //! The device side of a split virtqueue (virtio 1.2, 2.7).
 //!
-//! Completion is in order: element `n` of the used ring answers entry `n` of the available ring, and
-//! one position says everything about the state of the ring.
+//! Completion is in order: element `n` of the used ring answers entry `n` of the available ring, so
+//! one position is the whole state of the ring.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,14 +29,15 @@ pub type SplitDevice = Virtqueue<SplitLayout>;
 pub struct SplitLayout {
     avail: AvailRing,
     config: RingConfig,
-    /// Next element of the used ring to write; behind `AvailRing::next` by what is outstanding.
+    /// Next element of the used ring to write; behind `AvailRing::next` by the number of
+    /// outstanding chains.
     done: Position,
-    /// An interrupt decision was made before: only then does the used event say what the driver has
-    /// seen.
+    /// An interrupt decision was made before. Only then does the used event show what the driver
+    /// has seen.
     notified: bool,
-    /// Where the front-end keeps the used index.
+    /// The front-end's record of the used index.
     record: Option<RingRecord>,
-    /// What is written to the used ring is logged.
+    /// The log of writes to the used ring, if they are logged.
     used_log: Option<UsedLog>,
 }
 
@@ -197,8 +198,8 @@ impl Layout for SplitLayout {
             return true;
         }
         // An event index that the driver has not changed since may be old, unless it is the mark
-        // itself. Zero says nothing: Linux writes it while it has interrupts disabled, whatever it
-        // has consumed.
+        // itself. Zero is ambiguous: Linux writes zero while it has interrupts disabled, whatever
+        // it has consumed.
         let event = areas.used_event().load(Ordering::Acquire);
         let since = self.done.get().wrapping_sub(mark);
         let is_recent =
@@ -208,8 +209,8 @@ impl Layout for SplitLayout {
 }
 
 impl SplitLayout {
-    /// The used index is in the ring. Entries between it and a position that lies ahead of it were
-    /// in flight when the last back-end ended: they are taken again.
+    /// Takes the position from the used index in the ring. If the configured position lies ahead of
+    /// it, the entries in between were in flight when the last back-end ended, and are taken again.
     fn find_position(&mut self) -> Recovery {
         let told = self.done.get();
         let used = self.avail.driver.areas.used_index().load(Ordering::Acquire);

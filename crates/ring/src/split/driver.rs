@@ -20,7 +20,7 @@ use crate::split::{
 };
 use crate::violation::Violation;
 
-/// Private state of the chain that starts at a descriptor.
+/// Private state of the chain that begins at a descriptor.
 #[derive(Clone, Copy, Default)]
 struct InFlight {
     /// Descriptors that it occupies in the table; 0: not in flight.
@@ -80,7 +80,7 @@ impl FreeQueue {
 /// Counters are machine words although 16 bits would hold them. Compilers read a 16-bit field with
 /// a 32-bit load where alignment allows; when the field beside it has just been written, that load
 /// waits for the store to leave the store buffer, behind all stores to cache lines that the device
-/// has at the time. It costs half of the speed.
+/// has at the time. That wait halves the throughput.
 pub struct SplitDriver {
     desc: Window,
     avail: Window,

@@ -1,14 +1,14 @@
 //! The log of what the device writes into a used ring.
 //!
 //! The front-end tells the guest address of the used ring for the log, which need not be the one
-//! that the ring is translated by (vhost-user: `log_guest_addr`). A hostile one marks wrong pages of
-//! its own log.
+//! that the ring is translated by (vhost-user: `log_guest_addr`). A hostile front-end can only have
+//! wrong pages of its own log marked.
 
 use super::{RING_ENTRIES, RING_INDEX, USED_ENTRY, used_len};
 use crate::device::RingConfig;
 use crate::region::Memory;
 
-/// A used ring, as the log knows it.
+/// The guest addresses of a used ring, for the log.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UsedLog {
     /// Guest address of the used ring.
@@ -25,7 +25,7 @@ impl UsedLog {
         UsedLog { addr, size: config.size, event_idx: config.event_idx }
     }
 
-    /// Elements `old..new` were written, by their numbers, and then the index.
+    /// Logs that elements number `old..new`, and then the index, were written.
     #[cold]
     pub(super) fn published(&self, memory: &Memory, old: u16, new: u16) {
         let first = old & (self.size - 1);
@@ -36,7 +36,7 @@ impl UsedLog {
         self.log(memory, RING_INDEX, 2);
     }
 
-    /// The driver was asked to kick, or not to: by the event index, or by the flags.
+    /// Logs a change of the event index or of the flags, by which the device asks for kicks.
     #[cold]
     pub(super) fn suppressed(&self, memory: &Memory) {
         self.log(memory, if self.event_idx { used_len(self.size) - 2 } else { 0 }, 2);

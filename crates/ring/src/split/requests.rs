@@ -1,7 +1,7 @@
 //! A split virtqueue whose requests complete in any order (virtio 1.2, 2.7).
 //!
 //! A request's token is the number of its first descriptor. The driver cannot use that descriptor
-//! for another request before it got this one back; one that does is found out.
+//! for another request before it got this one back; a driver that does is detected.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ impl InFlight {
         self.count += 1;
     }
 
-    /// False: no request in flight begins there.
+    /// Ends the request at `head`. False: no request in flight begins there.
     fn end(&mut self, head: u16) -> bool {
         let Some(taken) = self.heads.get_mut(usize::from(head)).filter(|taken| **taken) else {
             return false;
@@ -91,10 +91,10 @@ pub struct SplitRequests {
     in_flight: InFlight,
     /// Heads of the requests that were completed since the last publication.
     completed: Vec<u16>,
-    /// An interrupt decision was made before: only then does the used event say what the driver has
-    /// seen.
+    /// An interrupt decision was made before. Only then does the used event show what the driver
+    /// has seen.
     notified: bool,
-    /// What is written to the used ring is logged.
+    /// The log of writes to the used ring, if they are logged.
     used_log: Option<UsedLog>,
 }
 
@@ -237,8 +237,9 @@ impl SplitRequests {
         }
     }
 
-    /// With a record, the ring stands behind what is used and what is in flight. Without one,
-    /// nothing shows which requests are in flight, and the front-end's word counts.
+    /// Finds the position. With a record, the position is behind the used requests and those in
+    /// flight. Without one, the requests in flight are unknown, and the front-end's position is
+    /// used.
     fn recover(&mut self, told: u16, used: u16) -> Result<Recovery, Violation> {
         if told.wrapping_sub(used) <= self.config.size {
             (self.used, self.published) = (used, used);
@@ -288,7 +289,7 @@ impl SplitRequests {
         Ok(Some(head))
     }
 
-    /// Believes an available index, if it can be.
+    /// Accepts an available index if it is possible.
     fn see(&mut self, index: u16) -> Result<(), Violation> {
         let ahead = index.wrapping_sub(self.published);
         let size = self.config.size;

@@ -13,8 +13,8 @@ use super::{Fill, Frames, Layout, PAGE, Ring};
 use crate::region::{MapError, Memory};
 use crate::violation::Violation;
 
-/// How long a queue may be busy although nobody has it any more: a socket that is closed writes
-/// nothing from then on, but the kernel frees its queue a little later.
+/// How long a queue may stay busy after its socket was closed: a closed socket writes nothing any
+/// more, but the kernel frees its queue a little later.
 const BUSY: Duration = Duration::from_millis(200);
 
 /// Why there is no socket.
@@ -39,9 +39,9 @@ pub enum SocketError {
 /// Frames that a socket's device could not deliver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Since there was no empty page.
+    /// Frames lost because there was no empty page.
     pub no_page: u64,
-    /// For other reasons: too long for a page, most often.
+    /// Frames lost for other reasons, most often because they were too long for a page.
     pub other: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct Socket {
 /// A socket with its rings.
 #[derive(Debug)]
 pub struct Receiver {
-    // In this order: mapped rings keep the socket open.
+    // Dropped in this order, because mapped rings keep the socket open.
     /// Where empty pages go.
     pub fill: Fill,
     /// Where frames come from.
@@ -68,11 +68,11 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver from queue number `queue` of device number `device` into the first `count` of
     /// `pages`, which lie at address 0.
-    /// 0. Nothing comes before a program directs it here.
+    /// No frame comes before a program directs it here.
     ///
     /// Frames are copied, even by devices that could write them to the pages themselves: such a
-    /// device writes whatever comes to the queue, before any program can tell for whom it is.
-    /// The copy is the kernel's.
+    /// device would write every frame of the queue, before any program can tell for whom it is. The
+    /// kernel makes the copy.
     ///
     /// # Errors
     /// When the pages are not there, or the kernel refuses.
@@ -85,7 +85,7 @@ impl Receiver {
         let socket = new_socket()?;
         let size = count.next_power_of_two();
         register(&socket, &pages, u64::from(count) * PAGE)?;
-        // The kernel insists on a completion ring, which only those who send use.
+        // The kernel requires a completion ring, which only senders use.
         let sizes = [
             (libc::XDP_UMEM_FILL_RING, size),
             (libc::XDP_UMEM_COMPLETION_RING, 2),
@@ -109,28 +109,28 @@ impl Receiver {
         Ok(Self::over(fill, frames, Socket { fd: socket, _pages: pages }))
     }
 
-    /// A receiver over these rings, whose other side is elsewhere.
+    /// A receiver over existing rings.
     pub fn over(fill: Ring, frames: Ring, socket: Socket) -> Self {
         Receiver { fill: Fill::new(fill), frames: Frames::new(frames), socket: Arc::new(socket) }
     }
 
-    /// Readable with a frame.
+    /// The descriptor that becomes readable when there is a frame.
     pub fn waker(&self) -> BorrowedFd<'_> {
         self.socket.fd.as_fd()
     }
 
-    /// The socket, to ask how it is doing. It does not stay open for that.
+    /// A weak reference to the socket, for its statistics, which does not keep it open.
     pub fn socket(&self) -> Weak<Socket> {
         Arc::downgrade(&self.socket)
     }
 
-    /// Lets the kernel see the empty pages.
+    /// Publishes the empty pages to the kernel.
     ///
     /// # Errors
     /// Never, while the ring is there.
     pub fn publish(&mut self) -> Result<(), Violation> {
         if self.fill.publish()? {
-            // The kernel requires this request, whatever it answers.
+            // The kernel requires this request; its result does not matter.
             let _ =
                 rustix::net::recv(&self.socket.fd, &mut [0u8; 0], rustix::net::RecvFlags::DONTWAIT);
         }
@@ -151,7 +151,7 @@ impl Socket {
             get::<libc::xdp_statistics>(&self.fd, libc::XDP_STATISTICS, "asking for statistics");
         statistics.map_or(Losses::default(), |it| Losses {
             no_page: it.rx_fill_ring_empty_descs,
-            // What found no page was dropped, too.
+            // Frames without a page are also counted in `rx_dropped`.
             other: it.rx_dropped.saturating_sub(it.rx_fill_ring_empty_descs) + it.rx_ring_full,
         })
     }

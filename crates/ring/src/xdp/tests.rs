@@ -87,7 +87,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever the order of steps: each page arrives at the kernel once and in order, and each frame here.
+    /// In any order of steps, each page arrives at the kernel, and each frame here, once and in
+    /// order.
     #[test]
     fn rings_are_queues(steps in prop::collection::vec(step(), 0..400), log in 0..4u32) {
         let size = 1 << log;

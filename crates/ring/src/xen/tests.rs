@@ -34,7 +34,7 @@ impl Front {
         SLOTS + 12 * u64::from(number % SIZE) + 4 * word
     }
 
-    /// Writes a request and says whether the back wants to be told.
+    /// Writes a request. Returns whether the back wants to be notified.
     fn push(&self, request: [u32; 3]) -> bool {
         let old = self.get(REQ_PROD);
         for (i, word) in (0..).zip(request) {
@@ -95,7 +95,7 @@ fn a_response_can_be_noted_before_its_turn_has_come() {
     assert_eq!((ring.position(), ring.taken()), (1, 1));
     ring.give(5);
     assert_eq!((ring.position(), ring.taken()), (2, 0), "no more than are taken");
-    // It comes again, and is answered in another way.
+    // The request comes again, and gets another response.
     ring.note(0, [80, 0, 0]);
     ring.take(1);
     ring.give(1);
@@ -203,7 +203,7 @@ fn a_page_that_is_not_there_is_refused() {
 }
 
 proptest! {
-    /// Whatever the front writes anywhere in the page, the back stays within its bounds.
+    /// The back stays within its bounds, whatever the front writes into the page.
     #[test]
     fn a_front_that_scribbles_does_no_harm(
         start in any::<u32>(),
@@ -237,7 +237,7 @@ proptest! {
         }
     }
 
-    /// A ring that wraps around, in lumps of any size, loses nothing and mixes up nothing.
+    /// A ring that wraps around, with bursts of any size, neither loses nor reorders anything.
     #[test]
     fn everything_arrives_in_order(start in any::<u32>(), lumps in prop::collection::vec((1u32..100, 1u32..100, 0u32..5), 1..60)) {
         let (front, mem) = Front::new();

@@ -1,8 +1,8 @@
 //! Expressions of pcap-filter(7), compiled by the host's tcpdump.
 //!
-//! libpcap has the compiler. Linking it would put it, and what it links, into the daemon, too, which
-//! is the same program; so this command runs `tcpdump -ddd`, which prints the compiled program and
-//! captures nothing. The daemon checks that program like any other.
+//! The compiler is in libpcap. Linking libpcap would put it and its dependencies into the daemon,
+//! which is the same program. So this command runs `tcpdump -ddd`, which prints the compiled
+//! program and captures nothing. The daemon checks that program like any other.
 
 use std::io::{self, ErrorKind, Write};
 use std::process::{Command, Output, Stdio};
@@ -42,7 +42,7 @@ fn run(expression: &str) -> Result<Output, ExpressionError> {
         _ => ExpressionError::System(error),
     })?;
     if let Some(mut input) = compiler.stdin.take() {
-        // A compiler that does not read says why on standard error.
+        // A compiler that does not read its input reports the reason on standard error.
         let _ = input.write_all(&EMPTY_CAPTURE);
     }
     Ok(compiler.wait_with_output()?)
@@ -67,7 +67,7 @@ fn instruction(line: &str) -> Option<(u16, u8, u8, u32)> {
     words.next().is_none().then_some(instruction)
 }
 
-/// The compiler's complaint. It also says what it reads, which is of no interest.
+/// The compiler's error message, without the line about the file that it reads.
 fn refusal(stderr: &str) -> String {
     let complaint = stderr.lines().find_map(|line| line.strip_prefix("tcpdump: "));
     complaint.unwrap_or("tcpdump printed no program").to_owned()

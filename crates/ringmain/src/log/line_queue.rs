@@ -1,11 +1,11 @@
 //! Log lines on their way to standard error.
 //!
-//! Standard error may be a pipe whose reader has stopped, and then a write never ends. Lines
-//! therefore go through a queue to a thread that does nothing else. A line that finds the queue full
-//! is lost; how many were is said when the queue is empty again.
+//! Standard error may be a pipe whose reader has stopped, and a write then never returns. Lines
+//! therefore go through a queue to a thread that does nothing else. A line that finds the queue
+//! full is lost. The number of lost lines is logged when the queue is empty again.
 //!
-//! The process is to have one thread when it enters its sandbox. Until the writer is started, lines
-//! are written at once.
+//! Lines are written at once until the writer is started, because the process must have one thread
+//! when it enters its sandbox.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Bytes of lines that may wait.
 const MOST: usize = 256 << 10;
 
-/// How long whoever waits for the queue to drain waits at most.
+/// The longest wait for the queue to drain.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Lines that wait to be written.
@@ -29,11 +29,11 @@ pub struct LineQueue {
 struct State {
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
-    /// Lines that found no room since that was last said.
+    /// Lines that found no room since the last report.
     lost: u64,
-    /// A line is being written.
+    /// Whether a line is being written.
     writing: bool,
-    /// There is a writer.
+    /// Whether there is a writer.
     has_writer: bool,
     /// When to return from [`LineQueue::next`] without a line.
     alarm: Option<Instant>,
@@ -44,9 +44,9 @@ struct State {
 pub enum Next {
     /// A line to write. [`LineQueue::written`] follows.
     Line(Vec<u8>),
-    /// So many lines were lost, and the queue is empty again.
+    /// This number of lines was lost, and the queue is empty again.
     Lost(u64),
-    /// The time has come that was set by [`LineQueue::set_alarm`].
+    /// The time of [`LineQueue::set_alarm`] has come.
     Alarm,
 }
 
@@ -64,12 +64,12 @@ impl LineQueue {
         LineQueue { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// From now on somebody writes the lines of the queue.
+    /// Notes that a writer serves the queue.
     pub fn begin(&self) {
         self.lock().has_writer = true;
     }
 
-    /// Leaves a line for the writer; writes it at once if there is none.
+    /// Leaves a line for the writer, or writes it at once if there is no writer.
     pub fn push(&self, line: &[u8]) -> io::Result<()> {
         let mut state = self.lock();
         if !state.has_writer {
@@ -86,14 +86,14 @@ impl LineQueue {
         Ok(())
     }
 
-    /// Has the writer do something else after `delay`.
+    /// Makes [`next`](Self::next) return an alarm after `delay`.
     pub fn set_alarm(&self, delay: Duration) {
         let mut state = self.lock();
         state.alarm.get_or_insert_with(|| Instant::now() + delay);
         self.changed.notify_all();
     }
 
-    /// Waits until there is something to do for the writer.
+    /// Waits for the writer's next action.
     pub fn next(&self) -> Next {
         let mut state = self.lock();
         loop {
@@ -114,13 +114,13 @@ impl LineQueue {
         }
     }
 
-    /// The line that was taken last is written.
+    /// Notes that the last line taken is written.
     pub fn written(&self) {
         self.lock().writing = false;
         self.changed.notify_all();
     }
 
-    /// Waits until all lines are written, but not for ever.
+    /// Waits until all lines are written, for a limited time.
     pub fn drain(&self) {
         let end = Instant::now() + LONGEST_WAIT;
         let mut state = self.lock();

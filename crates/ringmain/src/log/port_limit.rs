@@ -1,8 +1,8 @@
 //! A limit of the log lines that the peers of a port or of a disk cause.
 //!
-//! A line about a front-end or a guest (a connection, a negotiation, a violation) carries the name of
-//! its port or disk. Lines beyond a rate are left out, and a line says how many. Lines of the daemon's own
-//! commands are not counted.
+//! A line about a front-end or a guest (a connection, a negotiation, a violation) carries the name
+//! of its port or disk. Lines beyond a rate are left out, and their number is logged. Lines of the
+//! daemon's own commands are not counted.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,13 +19,13 @@ use super::LINES;
 /// Lines of one port that are written at once, after a pause.
 const BURST: u32 = 100;
 
-/// How long it takes until one more may be written.
+/// The time after which one more line may be written.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long after the first line was left out a line says how many were.
+/// The time between the first omitted line and the line with the number of omitted lines.
 const REPORT: Duration = Duration::from_secs(2);
 
-/// Accounts of more ports are made only for want of those that have had nothing to write for long.
+/// Most accounts. When there are as many, idle ones are removed before another port gets one.
 const ACCOUNTS: usize = 4096;
 
 /// Crates whose lines no peer causes.
@@ -34,9 +34,9 @@ const OWN: [&str; 2] = ["ringmain", "control"];
 /// The lines of one port.
 #[derive(Debug)]
 struct Account {
-    /// When all its lines will have been allowed by the rate.
+    /// The time at which the rate will have allowed all lines so far.
     allowed: Instant,
-    /// Lines left out that no line has told of.
+    /// Omitted lines that were not reported yet.
     left_out: u64,
 }
 
@@ -63,7 +63,7 @@ impl Accounts {
         admits
     }
 
-    /// The ports of which lines were left out, and how many.
+    /// Takes the ports with omitted lines, and the number of those lines.
     fn take_left_out(&mut self) -> Vec<(String, u64)> {
         let accounts = self.0.iter_mut().filter(|(_, account)| account.left_out > 0);
         let take = |(port, account): (&String, &mut Account)| {
@@ -86,7 +86,7 @@ fn accounts() -> MutexGuard<'static, Option<AllAccounts>> {
     ACCOUNTS_OF_ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Says how many lines were left out since the last time.
+/// Logs how many lines were omitted since the last report.
 pub fn report() {
     let take = |all: &mut AllAccounts| (all.ports.take_left_out(), all.disks.take_left_out());
     let (ports, disks) = accounts().as_mut().map(take).unwrap_or_default();

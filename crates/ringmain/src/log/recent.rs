@@ -11,7 +11,7 @@ use tracing_subscriber::layer::Context;
 
 use super::quoted;
 
-/// Keeps what is logged.
+/// The layer that keeps logged lines.
 pub struct RecentLines(pub Arc<RecentEvents>);
 
 impl<S: Subscriber> Layer<S> for RecentLines {

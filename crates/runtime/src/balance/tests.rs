@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Workers and pairs of which each wants so much of a worker's time.
+/// Workers, and pairs that each demand a part of a worker's time.
 struct World {
     balancer: Balancer,
     now: Instant,
@@ -122,7 +122,7 @@ fn three_equal_pairs_on_two_workers_do_not_take_turns() {
 fn what_changes_all_the_time_is_followed_less_and_less() {
     let mut world = World::new(2, &[(0, 1.0), (0, 1.0)]);
     for round in 0..2000 {
-        // Wherever the first pair is, the second one comes after it: as a guest might.
+        // The second pair always follows the first one to its worker, as a guest might arrange.
         world.pairs[1].0 = world.pairs[0].0;
         world.pairs[1].1 = if round % 2 == 0 { 1.0 } else { 0.9 };
         world.run(3);
@@ -150,7 +150,7 @@ fn a_new_pair_owes_nothing_for_the_time_before() {
 }
 
 proptest! {
-    /// Whatever pairs there are: moves come to an end, and no less work gets done for them.
+    /// For all pairs, moves come to an end, and no less work gets done because of them.
     #[test]
     fn steady_loads_come_to_rest(
         workers in 2..6usize,

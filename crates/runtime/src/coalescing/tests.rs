@@ -4,7 +4,7 @@ use super::*;
 
 const TIME: Duration = Duration::from_micros(100);
 
-/// One to which many frames have come just before `now`: `delivered` of them.
+/// A coalescer of a receiver to which many frames, `delivered`, have come just before `now`.
 fn loaded(frames: Option<u32>, delivered: u64, now: Instant) -> InterruptCoalescer {
     let mut coalescer =
         InterruptCoalescer::new(coalescing(frames), came(delivered - u64::from(WORTH)));
@@ -37,8 +37,8 @@ fn frames_or_time_end_a_wait() {
     let mut coalescer = loaded(Some(6), 100, start);
     coalescer.publish(Notified::Deferred, came(101), start);
     assert_eq!((coalescer.is_due(start), coalescer.until()), (false, Some(start + TIME)));
-    // The peer's event index was passed by the first: it is not found again, and not forgotten
-    // either.
+    // The first publication passed the peer's event index. This one does not find it again, but the
+    // interrupt must not be forgotten.
     coalescer.publish(Notified::Suppressed, came(105), start + TIME / 2);
     assert_eq!(
         (coalescer.is_due(start + TIME / 2), coalescer.until()),
@@ -139,7 +139,7 @@ fn fewer_frames_that_are_enough_are_many() {
 /// A peer that works like a Linux guest: asleep until interrupted, then awake until it finds
 /// nothing.
 struct Peer {
-    /// The number of frames to reach that it wants to be told of.
+    /// The frame count at which the peer has asked to be interrupted.
     event: u64,
     seen: u64,
     awake: bool,
@@ -152,7 +152,7 @@ impl Peer {
         self.awake = true;
     }
 
-    /// Takes what there is, and asks to be told of more; sleeps if there is still no more.
+    /// Takes all frames, and asks to be interrupted for more; sleeps if there are still none.
     fn work(&mut self, published: u64) {
         if self.awake {
             self.awake = self.seen != published;
@@ -161,9 +161,8 @@ impl Peer {
     }
 }
 
-/// Whatever the order of publications, sleeps and interrupts: no sleeping peer has a frame that is
-/// older than the time, nor as many as are worth an interrupt, and each interrupt that it got was
-/// worth it.
+/// In any order of publications, sleeps and interrupts, a sleeping peer has no frame older than the
+/// time limit, and fewer frames than the number limit. Each interrupt that it got was worthwhile.
 #[test]
 fn no_peer_sleeps_longer_than_it_may() {
     let start = Instant::now();

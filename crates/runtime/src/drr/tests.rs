@@ -207,8 +207,8 @@ fn queues_come_and_go() {
 }
 
 proptest! {
-    /// However ports are made up, one that is backlogged gets its share to within a quantum and a half of what every other
-    /// that is backlogged gets, at any time; and nobody has to wait longer than for one such turn of every other port.
+    /// For ports of any composition, the shares of two backlogged ports never differ by more than a
+    /// quantum and a half. No port waits for longer than one such turn of every other port.
     #[test]
     fn no_port_gets_ahead(
         ports in prop::collection::vec((1..=4usize, 60..=u64::from(MAX_FRAME)), 2..8),

@@ -1,8 +1,10 @@
-//! The cost of sleeping on this machine, measured and not assumed: it differs by a factor of a
-//! hundred between a bare host and a virtual one.
+//! The measured cost of sleeping on this machine.
 //!
-//! A worker measures it before it starts, and goes on learning from a few of its sleeps. Times are
-//! in nanoseconds.
+//! The cost differs by a factor of a hundred between a bare host and a virtual machine, so it
+//! cannot be assumed.
+//!
+//! A worker measures the cost before it starts, and goes on learning from a few of its sleeps.
+//! Times are in nanoseconds.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,7 +22,7 @@ use crate::watcher::{Signal, Watcher};
 const TRIES: usize = 9;
 /// Length of those sleeps, in which the CPU becomes idle.
 const TRIED: Duration = Duration::from_micros(100);
-/// A signal that takes longer than that says nothing.
+/// A signal that takes longer than this is not used as a measurement.
 const LIMIT: Duration = Duration::from_millis(100);
 /// A figure moves by 1/`SLOWNESS` of the difference towards a new one.
 const SLOWNESS: i64 = 8;
@@ -85,9 +87,9 @@ impl Cost {
         move_towards(if timed { &mut self.nap } else { &mut self.sleep }, cpu);
     }
 
-    /// Notes a sleep that ended `time` ns late. The delay of a signal cannot be measured. It has
-    /// the same causes as a timer's, so both are assumed to grow and shrink alike, up to four
-    /// times.
+    /// Notes a sleep that ended `time` ns late. The delay of a signal cannot be measured. Its
+    /// causes are those of a timer's delay, so both are assumed to grow and shrink alike, up to a
+    /// factor of four.
     pub fn came_late(&mut self, time: u64) {
         move_towards(&mut self.late, time);
         let (wake, late) = (self.first_wake, self.first_late);
@@ -134,9 +136,8 @@ fn by_timer() -> io::Result<SleepCost> {
     })
 }
 
-/// Sleeps until another thread signals: CPU time, and time from before the signal. Each signal is
-/// given for one sleep: on a busy host, signals that came together would leave later sleeps without
-/// one.
+/// Sleeps until another thread signals: CPU time, and time from before the signal. Each sleep gets
+/// its own signal: on a busy host, signals that came together would leave later sleeps without one.
 fn by_signal() -> io::Result<SleepCost> {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let watcher = Watcher::new()?;
@@ -151,7 +152,7 @@ fn by_signal() -> io::Result<SleepCost> {
             }
             thread::sleep(TRIED);
             given.store(now(), Ordering::Release);
-            // A counter of a few cannot be full.
+            // The counter holds a few signals at most, so it cannot be saturated.
             let _ = rustix::io::write(&fd, &1u64.to_ne_bytes());
         }
     };
@@ -179,8 +180,8 @@ fn unpin() {
     let _ = sched_setaffinity(None, &all);
 }
 
-/// The first quartile of the tries. A host that is busy just now, as when all of its guests start,
-/// only adds to them.
+/// The first quartile of the tries. A busy host, as when all of its guests start, only lengthens
+/// tries, so the short ones are closest to the cost.
 fn quartile(mut of: [u64; TRIES]) -> u64 {
     of.sort_unstable();
     of[TRIES / 4]

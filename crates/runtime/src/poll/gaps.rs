@@ -1,10 +1,10 @@
-//! How long nothing came, lately.
+//! Recent gaps: times during which nothing came.
 
-/// Gaps below this are all alike, in ns.
+/// Gaps shorter than this, in ns, share one bucket.
 const LEAST: u64 = 64;
 /// The last holds all gaps from about two seconds on.
 const BUCKETS: usize = 26;
-/// So many gaps are remembered before all of them count half.
+/// The number of gaps after which the weight of all is halved.
 const FULL: u32 = 128;
 
 /// Lengths of the last gaps, by powers of two. The older a gap, the less it counts.
@@ -36,9 +36,9 @@ impl Gaps {
         self.total
     }
 
-    /// Share of the gaps that are longer than `window` ns, and how much of a window that long they
-    /// take on average, in ns: those that are longer take all of it. Gaps of one bucket are
-    /// taken to be spread evenly over it.
+    /// The share of gaps that are longer than `window` ns, and the average part of the window, in
+    /// ns, that a gap takes. A longer gap takes the whole window. The gaps of one bucket are
+    /// assumed to be spread evenly over it.
     pub fn beyond(&self, window: u64) -> (f64, f64) {
         if self.total == 0 {
             return (1.0, window as f64);

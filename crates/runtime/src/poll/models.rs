@@ -1,5 +1,5 @@
 //! Loom models of a worker that goes through its states while a peer publishes and another thread
-//! leaves mail: in no interleaving does it sleep for good on either without a signal.
+//! leaves mail. The worker never sleeps for good on either without a signal, in any interleaving.
 //!
 //! The worker is the real [`Poll`] and the real [`Sleeping`]; its ring is an index and a flag that
 //! asks for a signal, with the barriers of the rings' own crate, which has its own models.
@@ -62,7 +62,7 @@ struct Make {
 
 const RIGHT: Make = Make { naps_end: true, looks_for_mail: true, arms: true };
 
-/// Works until it sleeps for good. What it has taken of ring and mail by then.
+/// Works until it sleeps for good. Returns what it has taken of ring and mail by then.
 fn work(world: &World, make: Make) -> (u16, u16) {
     let mut now = Instant::now();
     let mut poll = Poll::new(PollingPolicy::Eco, Cost::default(), now);
@@ -96,8 +96,8 @@ fn work(world: &World, make: Make) -> (u16, u16) {
 }
 
 fn model(make: Make) {
-    // A worker that naps and looks again has very many interleavings: those with up to two
-    // preemptions are all tried.
+    // A worker that naps and looks again has too many interleavings, so all those with up to two
+    // preemptions are tried.
     let mut all = loom::model::Builder::new();
     all.preemption_bound = Some(2);
     all.check(move || {

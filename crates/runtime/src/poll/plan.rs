@@ -1,10 +1,15 @@
 //! The plan of an idle worker, chosen by its average cost.
 //!
-//! An idle worker can poll, which costs CPU time; nap for a short while at a time, which costs
-//! less, and frames wait meanwhile; or arm its queues and sleep, which costs a signal, and the
-//! first frame waits until the worker is awake. The longer nothing has come, the longer the gap
-//! mostly lasts: so a worker first polls or naps, and then arms. With the lengths of recent gaps
-//! and the measured cost of sleeping, each such plan has an expected cost for each gap:
+//! An idle worker has three choices:
+//!
+//! - poll, which costs CPU time;
+//! - nap for a short while at a time, which costs less, but frames wait meanwhile;
+//! - arm its queues and sleep, which costs a signal, and the first frame waits until the worker is
+//!   awake.
+//!
+//! The longer nothing has come, the longer the gap is likely to last. So a worker first polls or
+//! naps, and then arms. With the lengths of recent gaps and the measured cost of sleeping, each
+//! such plan has an expected cost for each gap:
 //!
 //! `CPU time + worth * time that frames wait`
 //!
@@ -32,7 +37,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Polls for so many ns.
+    /// A plan that polls for `until` ns.
     pub fn poll(until: u64) -> Plan {
         Plan { nap: 0, until }
     }
@@ -68,7 +73,7 @@ pub fn best(gaps: &Gaps, cost: &Cost, policy: PollingPolicy, naps: bool) -> Plan
         .map_or(Plan::default(), |(_, plan)| plan)
 }
 
-/// Windows that are tried: none, and from half of what a sleep costs, each twice the one before.
+/// The windows that are tried: zero, then half the cost of a sleep, then each twice the one before.
 fn windows(sleep: u64) -> impl Iterator<Item = u64> {
     std::iter::once(0)
         .chain((0..12).map(move |n| (sleep << n) / 2).take_while(|until| *until <= MAX_POLL))
@@ -130,8 +135,8 @@ mod tests {
 
     #[test]
     fn the_more_impatient_the_policy_the_longer_it_polls() {
-        // Looking through such a gap costs more than the sleep, and less than waiting is worth to
-        // some.
+        // Polling through such a gap costs more than the sleep, but less than the wait is worth
+        // under some policies.
         let polls = |gap, policy| best(&all(gap), &cost(), policy, false).until >= gap;
         assert!(!polls(20_000, PollingPolicy::Eco) && !polls(20_000, PollingPolicy::Balanced));
         assert!(polls(20_000, PollingPolicy::Latency));
@@ -170,8 +175,7 @@ mod tests {
         }
     }
 
-    /// The best window never costs more than twice what somebody would pay who knew each gap
-    /// beforehand.
+    /// The best window costs at most twice as much as the optimum with knowledge of each gap.
     #[test]
     fn nobody_pays_more_than_twice_what_was_needed() {
         for exponent in 5..30 {

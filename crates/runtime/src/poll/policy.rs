@@ -1,4 +1,5 @@
-//! How much CPU time a shorter wait is worth: the one thing about polling that has to be chosen.
+//! Polling policies: how much CPU time a shorter wait is worth. This is the only parameter of
+//! polling that has to be chosen.
 
 use std::fmt;
 use std::str::FromStr;
@@ -35,8 +36,8 @@ impl PollingPolicy {
     pub const WORDS: &'static str =
         r#""eco", "balanced" or "latency" (to compare: "never", "always" or a time like "50us")"#;
 
-    /// Nanoseconds of CPU time that a nanosecond of waiting is worth. Those for comparison have a
-    /// rule of their own.
+    /// Nanoseconds of CPU time that a nanosecond of waiting is worth. Policies for comparison have
+    /// rules of their own.
     pub(super) fn worth(self) -> f64 {
         match self {
             PollingPolicy::Never
@@ -60,7 +61,7 @@ impl PollingPolicy {
         }
     }
 
-    /// Whether it follows from what was seen, and not from a rule for comparison.
+    /// Whether the policy adapts to the measured gaps, and is not a fixed rule for comparison.
     pub(super) fn is_adaptive(self) -> bool {
         matches!(self, PollingPolicy::Eco | PollingPolicy::Balanced | PollingPolicy::Latency)
     }

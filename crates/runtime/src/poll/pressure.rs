@@ -1,10 +1,10 @@
-//! Whether the host is short of CPU time, so that polling in vain takes it from threads that need
+//! Detection of a shortage of CPU time, in which polling in vain takes it from threads that need
 //! it.
 //!
-//! The kernel counts two things that show this: how long the worker itself was ready to run and did
-//! not (its run delay), and how long any thread of the host was (pressure stall information, PSI).
-//! Both are files, read ten times a second at most, and never by a worker that has work. Where the
-//! kernel has neither, the host is taken to have enough.
+//! Two counters of the kernel show a shortage: the time for which the worker was ready to run but
+//! did not run (its run delay), and the same time for any thread of the host (pressure stall
+//! information, PSI). Both are files, read ten times a second at most, and never by a worker that
+//! has work. Where the kernel has neither, the host is taken to have enough.
 
 use std::fs::File;
 use std::io;
@@ -16,8 +16,8 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Share of the time that the worker has waited for its CPU, in percent, from which on the host is
 /// short.
 const DELAY_PERCENT: u64 = 10;
-/// Share of the time that some thread of the host has, likewise. It only counts for a worker that is
-/// not pinned: on a CPU of its own a worker takes nothing from others.
+/// The same share for any thread of the host. This share only counts for a worker that is not
+/// pinned, because a worker on a CPU of its own takes nothing from others.
 const STALL_PERCENT: u64 = 40;
 /// How many readings in a row must show enough before the shortage is over.
 const CALM: u32 = 5;
@@ -28,19 +28,19 @@ pub struct CpuPressure {
     stall: Option<Meter>,
     next: Instant,
     last: Instant,
-    /// So many times in turn it must be calm from now on; 0: there is no pressure.
+    /// The number of calm readings in a row that end the shortage; 0: there is no shortage.
     left: u32,
 }
 
 impl CpuPressure {
-    /// For the calling thread, which is `pinned` or not.
+    /// The record of the calling thread, which is `pinned` or not.
     pub fn of_this_thread(pinned: bool, now: Instant) -> Self {
         let delay = Meter::open("/proc/thread-self/schedstat", run_delay);
         let stall = if pinned { None } else { Meter::open("/proc/pressure/cpu", stalled) };
         CpuPressure { delay, stall, next: now + EVERY, last: now, left: 0 }
     }
 
-    /// There is always enough.
+    /// A record that never finds a shortage.
     pub fn never(now: Instant) -> Self {
         CpuPressure { delay: None, stall: None, next: now, last: now, left: 0 }
     }
@@ -98,7 +98,7 @@ impl Meter {
         text.and_then(self.read).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// By how much it has grown since the last time.
+    /// The growth of the time since the last call.
     fn grown(&mut self) -> Option<Duration> {
         let now = self.now().ok()?;
         Some(now.saturating_sub(std::mem::replace(&mut self.last, now)))
@@ -163,7 +163,7 @@ mod tests {
         let now = Instant::now();
         assert!(Meter::open("/proc/no such file", run_delay).is_none());
         assert!(!CpuPressure::never(now).is_here(now + 10 * EVERY));
-        // Whatever the kernel has here, it is read without harm.
+        // The files of this kernel, whatever they contain, are read without harm.
         CpuPressure::of_this_thread(false, now).is_here(now + EVERY);
     }
 }

@@ -14,12 +14,13 @@ pub struct PollCounters {
     times: [Counter; State::ALL.len()],
     /// Short sleeps with queues that were not armed. They count as sleeps, too.
     pub naps: Counter,
-    /// A worker never waits for the lock: if it is taken, the value stays as it was.
+    /// The decision that was shown last. A worker never waits for the lock: if it is taken, the old
+    /// value stays.
     decision: Mutex<Option<Decision>>,
 }
 
 impl PollCounters {
-    /// So much time has passed in that state.
+    /// Adds time that has passed in a state.
     #[inline]
     pub fn passed(&self, state: State, time: Duration) {
         self.times[state as usize]

@@ -1,5 +1,5 @@
-//! Workers that are played: frames come at given times, and what looking and sleeping take passes
-//! by itself.
+//! Simulated workers: frames come at given times, and polling and sleeping advance a simulated
+//! clock.
 
 use proptest::prelude::*;
 
@@ -80,7 +80,7 @@ impl Played {
         }
     }
 
-    /// CPU time in percent, and how long frames wait at most but for one percent of them, in ns.
+    /// CPU time in percent, and the 99th percentile of the frames' waits in ns.
     fn figures(&mut self) -> (f64, u64) {
         self.waits.sort_unstable();
         (self.cpu as f64 / self.now as f64 * 100.0, self.waits[self.waits.len() * 99 / 100])
@@ -148,9 +148,9 @@ fn each_way_is_no_worse_than_looking_always_and_never_by_its_own_measure() {
                 price(PollingPolicy::Always, worth),
                 price(PollingPolicy::Never, worth),
             );
-            // What is spent on exploring, and on learning first; and gaps that end while it wakes
-            // share one wake, which the plan does not count on: a peer that waits for
-            // its answer shows none.
+            // The margin covers exploring and initial learning. The plan also does not count on
+            // several gaps that end during one wake and share it: a peer that waits for its answer
+            // shows none.
             let least = 1.35 * always.min(never);
             assert!(
                 own < least,
@@ -274,7 +274,8 @@ fn queues_beside_busy_ones_are_armed_later_and_all_of_them_when_nothing_comes() 
 }
 
 proptest! {
-    /// Whatever comes: every frame is carried, all time is in one of the states, and in the end it sleeps.
+    /// For any gaps, every frame is carried, all time is in one of the states, and the worker
+    /// sleeps in the end.
     #[test]
     fn it_always_comes_to_rest(gaps in prop::collection::vec(0u64..200_000, 0..300), which in 0usize..5) {
         let policy = ["never", "eco", "balanced", "20us", "latency"][which].parse().unwrap();

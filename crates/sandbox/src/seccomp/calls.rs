@@ -1,4 +1,4 @@
-//! Which system calls each kind of thread may make.
+//! The system calls that each kind of thread may make.
 //!
 //! No thread may execute a program, start a process, trace, mount, change users, load modules, or
 //! map memory that can be executed.
@@ -9,7 +9,7 @@ use super::{Calls, Extras, Rule, equals, masked};
 
 type Result<T> = std::result::Result<T, seccompiler::BackendError>;
 
-/// Calls of workers for bursts, and while they wait for some.
+/// Calls of workers for bursts, and for waiting.
 const SERVE: &[c_long] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -41,7 +41,8 @@ const SERVE: &[c_long] = &[
 /// where there is no io_uring.
 const STORE: &[c_long] = &[libc::SYS_io_uring_enter, libc::SYS_fallocate, libc::SYS_fdatasync];
 
-/// Further calls of workers of a daemon with tunnels to other hosts. The sockets are made elsewhere.
+/// Further calls of workers of a daemon with tunnels to other hosts. The sockets are made
+/// elsewhere.
 const TUNNEL: &[c_long] = &[libc::SYS_sendmmsg, libc::SYS_recvmmsg];
 
 /// Operations of `io_uring_register`.
@@ -105,7 +106,7 @@ const FILES: &[c_long] = &[
     libc::SYS_preadv,
     libc::SYS_pwritev,
     libc::SYS_memfd_create,
-    // Whether a front-end keeps a file of its memory.
+    // To watch whether a front-end keeps a file of its memory.
     libc::SYS_inotify_init1,
     libc::SYS_inotify_add_watch,
     libc::SYS_inotify_rm_watch,
@@ -152,7 +153,7 @@ const FILES_LEGACY: &[c_long] = &[];
 
 /// Calls of control threads for threads, and to ask about the process.
 const PROCESS: &[c_long] = &[
-    // Refused softly, so that `clone` is called.
+    // Fails with an error, so that the C library calls `clone`.
     libc::SYS_clone3,
     libc::SYS_set_tid_address,
     libc::SYS_rseq,
@@ -182,8 +183,8 @@ const PROCESS: &[c_long] = &[
     libc::SYS_seccomp,
 ];
 
-/// Calls of control threads that threads which serve front-ends, or accept clients, do without:
-/// they make no file and no socket that listens, and give no file to anybody.
+/// Calls of control threads that are not needed to serve front-ends or to accept clients. Threads
+/// without them create no file and no listening socket, and change the owner of no file.
 const ADMINISTER: &[c_long] = &[
     libc::SYS_mkdirat,
     libc::SYS_fchmod,
@@ -221,7 +222,7 @@ const START: &[c_long] = &[
     libc::SYS_setpriority,
 ];
 
-/// Calls of tasks: for connections that are open, for events, and to ask about the process.
+/// Calls of tasks: for open connections, for events, and to ask about the process.
 const ASK: &[c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,
@@ -288,7 +289,8 @@ pub fn worker(extras: Extras) -> Result<Calls> {
     }
     if extras.disks {
         allow(&mut calls, STORE);
-        // A ring is made elsewhere. A worker takes it over, and limits the kernel's threads for it.
+        // Another thread creates the ring. A worker takes it over, and limits the kernel's threads
+        // for it.
         let register = |operation: u64| equals(1, operation);
         let rules = vec![register(ENABLE_RINGS)?, register(IOWQ_MAX_WORKERS)?];
         calls.insert(libc::SYS_io_uring_register, rules);
@@ -305,7 +307,7 @@ pub fn task() -> Result<Calls> {
     Ok(calls)
 }
 
-/// The calls that threads may make which serve front-ends.
+/// The calls that threads which serve front-ends may make.
 pub fn front_end(extras: Extras) -> Result<Calls> {
     let mut calls = serving()?;
     calls.retain(|call, _| !START.contains(call));
@@ -315,7 +317,7 @@ pub fn front_end(extras: Extras) -> Result<Calls> {
     Ok(calls)
 }
 
-/// The calls that threads may make which accept clients or guests. Threads that they start inherit
+/// The calls that threads which accept clients or guests may make. Threads that they start inherit
 /// their filter, and add another one.
 pub fn acceptor() -> Result<Calls> {
     let mut calls = serving()?;
@@ -327,7 +329,7 @@ pub fn acceptor() -> Result<Calls> {
 fn serving() -> Result<Calls> {
     let mut calls = control(Extras::default())?;
     calls.retain(|call, _| !ADMINISTER.contains(call) && !ADMINISTER_LEGACY.contains(call));
-    // Files that exist, and no others.
+    // Only files that already exist can be opened.
     let existing = masked(2, libc::O_CREAT as u64, 0)?;
     calls.insert(libc::SYS_openat, vec![existing]);
     // The same as for workers.
@@ -367,18 +369,18 @@ fn restrict(calls: &mut Calls) -> Result<()> {
     let not_executable: fn() -> Rule = || masked(2, PROT_EXEC as u64, 0);
     calls.insert(libc::SYS_mmap, vec![not_executable()?]);
     calls.insert(libc::SYS_mprotect, vec![not_executable()?]);
-    // Threads of this process only. A worker that panics signals itself.
+    // Only threads of this process can be signalled. A worker that panics signals itself.
     let own = rustix::process::getpid().as_raw_nonzero().get();
     calls.insert(libc::SYS_tgkill, vec![equals(0, own as u64)?]);
     restrict_prctl(calls)?;
-    // The standard library's check of a descriptor that is closed, in builds with such checks.
+    // The standard library checks a descriptor before closing it, in builds with such checks.
     let check = equals(1, libc::F_GETFD as u64)?;
     calls.insert(libc::SYS_fcntl, vec![check]);
-    // The C library reads how the kernel overcommits memory, once, when it first gives memory of a
-    // heap back, on whatever thread that is. Landlock and the root decide what can be opened.
+    // The C library reads the kernel's overcommit setting once, on the thread that first returns
+    // memory of a heap. Landlock and the root decide which files can be opened.
     let read_only = masked(2, libc::O_ACCMODE as u64, libc::O_RDONLY as u64)?;
     calls.insert(libc::SYS_openat, vec![read_only]);
-    // A fault that is nobody's goes back to the handler that was there before.
+    // A fault outside all guarded memory restores the handler that was installed before.
     let fault = equals(0, libc::SIGBUS as u64)?;
     calls.insert(libc::SYS_rt_sigaction, vec![fault]);
     Ok(())

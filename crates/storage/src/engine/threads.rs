@@ -80,7 +80,7 @@ fn work(shared: &Shared) {
         drop(queue);
         let result = request.step().map_or(Err(libc::EBADF), |step| step.carry_out());
         shared.finished.lock().push((request, result));
-        // Full only if it was never read, and then it is readable.
+        // The counter is saturated only if it was never read, and then the event is readable.
         let _ = rustix::io::write(&*shared.event, &1u64.to_ne_bytes());
     }
 }
@@ -117,7 +117,7 @@ impl Drop for ThreadEngine {
         self.shared.queue.lock().ends = true;
         self.shared.ready.notify_all();
         for thread in self.threads.drain(..) {
-            // Such a thread does not panic; if it did, there is nothing left to do about it here.
+            // Such a thread does not panic; if it did, nothing could be done about it here.
             let _ = thread.join();
         }
     }

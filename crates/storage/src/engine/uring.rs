@@ -1,15 +1,16 @@
 //! Requests through io_uring: one ring for each worker, and one system call for each burst.
 //!
-//! The ring is made where the worker is not filtered yet, and enabled on the worker's thread, which
-//! is then the only one to use it (`IORING_SETUP_SINGLE_ISSUER`). Completions are processed when
-//! that thread asks for them (`IORING_SETUP_DEFER_TASKRUN`), so none interrupts it. Kernels before
-//! 6.1 have neither. An eventfd that is never read wakes a worker that sleeps: with deferred
+//! The ring is made before system-call filters apply to the worker, and enabled on the worker's
+//! thread, which is then its only user (`IORING_SETUP_SINGLE_ISSUER`). Completions are processed
+//! when that thread asks for them (`IORING_SETUP_DEFER_TASKRUN`), so none interrupts it. Kernels
+//! before 6.1 have neither. An eventfd that is never read wakes a worker that sleeps: with deferred
 //! completions, the ring's own descriptor would become readable too late.
 //!
-//! The ring takes no operations but those that disks need: see [`restrictions`].
+//! The ring accepts only operations that disks need: see [`restrictions`].
 //!
-//! The kernel uses the buffers of a request until it has completed. They are the request's, which
-//! is kept here until then, and so is its image. A ring that is dropped waits for all of them.
+//! The kernel uses the buffers of a request until the request has completed. The request, which
+//! owns the buffers, and its image are kept here until then. Dropping a ring waits for all
+//! requests.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -29,7 +30,7 @@ use crate::step::Step;
 const SUBMISSIONS: u32 = 256;
 /// Entries of the completion queue. The kernel keeps completions that find no room.
 const COMPLETIONS: u32 = 4096;
-/// Threads of the kernel for operations that block: of files, and of other things.
+/// Threads of the kernel for operations that block: on files, and on other objects.
 const KERNEL_THREADS: [u32; 2] = [8, 1];
 
 /// Operations of `io_uring_register` that the worker needs.
@@ -43,7 +44,7 @@ pub struct UringEngine {
     /// The worker's thread has enabled the ring.
     enabled: bool,
     requests: Slab<Box<Request>>,
-    /// Submitted, and not taken by the kernel.
+    /// Entries that were submitted, but not taken by the kernel yet.
     unsubmitted: usize,
     /// Completions that were taken to make room, and not reaped yet.
     early: Vec<Finished>,
@@ -53,7 +54,7 @@ impl UringEngine {
     /// A ring that the first thread to flush it will use.
     ///
     /// # Errors
-    /// When the kernel has none, or does not let this process have one.
+    /// When the kernel has no io_uring, or forbids it to this process.
     pub fn new() -> io::Result<Self> {
         let ring = build()?;
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -65,9 +66,10 @@ impl UringEngine {
 
     fn enable(&mut self) {
         if !std::mem::replace(&mut self.enabled, true) {
-            // Fails if the ring is enabled already; then submitting tells.
+            // The call fails if the ring is enabled already. Other errors show when entries are
+            // submitted.
             let _ = self.ring.submitter().register_enable_rings();
-            // Kernels before 5.15 do not know it.
+            // Kernels before 5.15 do not have this operation.
             let _ = self.ring.submitter().register_iowq_max_workers(&mut { KERNEL_THREADS });
         }
     }
@@ -80,7 +82,7 @@ impl UringEngine {
         unsafe { self.ring.submission().push(entry) }.is_ok()
     }
 
-    /// Has the kernel process what it has deferred. What it does not process now, it will later.
+    /// Makes the kernel process deferred work. Work that it does not process now follows later.
     fn run_deferred(&mut self) {
         let sq = self.ring.submission();
         let waits = sq.taskrun() || sq.cq_overflow();
@@ -104,7 +106,7 @@ impl UringEngine {
     }
 }
 
-/// The ring, with what this kernel has.
+/// Builds the ring with the features that this kernel has.
 fn build() -> io::Result<IoUring> {
     let mut newest = IoUring::builder();
     newest.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
@@ -120,8 +122,8 @@ fn build() -> io::Result<IoUring> {
     }
 }
 
-/// Restrictions of the ring, which take effect when it is enabled. System call filters do not see
-/// what goes through a ring: nobody is to open files or sockets by it.
+/// Restrictions of the ring, which take effect when it is enabled. System-call filters do not see
+/// operations of a ring, so the ring must not be able to open files or sockets.
 fn restrictions() -> [Restriction; 6] {
     let [read, write] = [opcode::Readv::CODE, opcode::Writev::CODE].map(Restriction::sqe_op);
     let [sync, allocate] = [opcode::Fsync::CODE, opcode::Fallocate::CODE].map(Restriction::sqe_op);
@@ -161,7 +163,7 @@ impl Engine for UringEngine {
         while !self.push(&entry) {
             self.flush();
             if self.has_unsubmitted() {
-                // The kernel is out of memory, or has too many completions: those first.
+                // The kernel is out of memory, or has too many completions, which are taken first.
                 let mut early = std::mem::take(&mut self.early);
                 self.take(&mut early);
                 self.early = early;
@@ -194,8 +196,9 @@ impl Engine for UringEngine {
         self.take(finished);
     }
 
-    /// A thread of the kernel that carried a request out may give up the request's file only after
-    /// the completion. That is deferred, too: until this thread asks, the file and its locks stay.
+    /// A kernel thread that carried out a request may release the request's file only after the
+    /// completion. This release is also deferred: the file and its locks stay until this thread
+    /// runs deferred work.
     fn release(&mut self) {
         if self.enabled {
             self.run_deferred();
@@ -208,7 +211,7 @@ impl Engine for UringEngine {
 }
 
 impl Drop for UringEngine {
-    /// Waits for the kernel to have done with all buffers.
+    /// Waits until the kernel has finished with all buffers.
     fn drop(&mut self) {
         let mut finished = Vec::new();
         while !self.requests.is_empty() {
@@ -237,7 +240,7 @@ mod tests {
         UringEngine::new().inspect_err(skip).ok()
     }
 
-    /// Calls `look` when the engine says that something is done, until it returns true.
+    /// Calls `look` whenever the engine signals a completion, until it returns true.
     fn wait(engine: &mut UringEngine, mut look: impl FnMut(&mut UringEngine) -> bool) {
         let start = Instant::now();
         while !look(engine) {

@@ -1,4 +1,4 @@
-//! What a block device says of itself.
+//! The properties that a block device reports.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use rustix::fs::{fstat, ioctl_blkpbszget, ioctl_blksszget, major, minor};
 
 use crate::command::SECTOR;
 
-/// Where a block device is asked.
+/// The queries to a block device.
 pub(super) trait Probe {
     /// Bytes of a logical block (`BLKSSZGET`).
     fn logical(&self) -> io::Result<u32>;
@@ -31,14 +31,14 @@ impl Probe for File {
     fn queue_limit(&self, name: &str) -> Option<u64> {
         let device = fstat(self).ok()?.st_rdev;
         let folder = format!("/sys/dev/block/{}:{}", major(device), minor(device));
-        // A partition has no queue of its own, and lies in the folder of its device.
+        // A partition has no queue of its own; its folder lies in that of its device.
         let places = [format!("{folder}/queue/{name}"), format!("{folder}/../queue/{name}")];
         let text = places.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
         text.trim().parse().ok()
     }
 }
 
-/// What a block device asks of requests, and what it can do.
+/// A block device's requirements for requests, and its abilities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     /// Bytes of the smallest unit that can be addressed.
@@ -51,8 +51,8 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// What the device says. What it does not say is assumed to be as usual: a daemon in its
-    /// sandbox may not be allowed to ask.
+    /// Queries the device. Unknown values are assumed to be the usual ones, because the sandbox may
+    /// forbid the query.
     pub(super) fn of(device: &impl Probe) -> Geometry {
         let plausible = |bytes: io::Result<u32>| {
             bytes.ok().filter(|bytes| bytes.is_power_of_two() && u64::from(*bytes) >= SECTOR)
@@ -68,7 +68,7 @@ impl Geometry {
 mod tests {
     use super::*;
 
-    /// A device that says what the test says.
+    /// A device with the answers of the test.
     struct Says {
         logical: Option<u32>,
         physical: Option<u32>,

@@ -12,8 +12,9 @@ use super::options::{Alignment, ImageError, ImageOptions};
 
 /// An open file or block device.
 ///
-/// One that passes the page cache by is open twice: requests that the kernel does not take directly,
-/// because they are not aligned, go through the page cache. The kernel keeps both ways coherent.
+/// A file that bypasses the page cache is open twice: requests that are not aligned, and that the
+/// kernel therefore does not take directly, go through the page cache. The kernel keeps both paths
+/// coherent.
 #[derive(Debug)]
 pub(crate) struct Handles {
     pub buffered: File,
@@ -21,8 +22,8 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// Opens what the options name. `exclusive`: nobody else may have a block device that may
-    /// change. Also says what it is, and what a block device says of itself.
+    /// Opens what the options name. `exclusive`: a writable block device must have no other user.
+    /// Also returns the type of the file, and the geometry of a block device.
     pub fn open(
         options: &ImageOptions,
         exclusive: bool,
@@ -33,8 +34,8 @@ impl Handles {
         Ok((Handles { buffered, direct }, kind, geometry))
     }
 
-    /// The file for a request of `pieces` from byte `offset` on, and whether that passes the page
-    /// cache by.
+    /// The file for a request of `pieces` from byte `offset` on, and whether the request bypasses
+    /// the page cache.
     pub fn file(&self, offset: u64, pieces: &[libc::iovec]) -> (BorrowedFd<'_>, bool) {
         match &self.direct {
             Some((file, align)) if is_aligned(*align, offset, pieces) => (file.as_fd(), true),

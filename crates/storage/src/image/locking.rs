@@ -1,7 +1,7 @@
-//! Who may use an image: one program that changes it, or any number that read it.
+//! Locking of images: one program that writes an image, or any number that read it.
 //!
-//! Raw images are locked while they are used, so that a guest can migrate to another process' disk
-//! with the same image. The tables of qcow2 images are in memory: these stay locked.
+//! Raw images are locked only while they are used, so that a guest can migrate to another process'
+//! disk with the same image. qcow2 images stay locked, because their tables are in memory.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use super::options::ImageError;
 use super::{Data, Image};
 use crate::image_lock::{Part, try_lock, unlock};
 
-/// How long an image's lock is waited for: as long as requests of a process that was killed take.
+/// How long to wait for an image's lock: as long as requests of a killed process may take.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(1);
 pub(super) const LOCK_INTERVAL: Duration = Duration::from_millis(2);
 
 impl Image {
     /// Locks the image until it is [unlocked](Self::unlock) as many times, or closed and its last
-    /// request has ended. Waits a second for a process that was killed.
+    /// request has ended. Waits a second for requests of a killed process.
     ///
     /// # Errors
-    /// When somebody else has locked it.
+    /// When another user has locked it.
     pub fn lock(&self) -> Result<(), ImageError> {
         let until = Instant::now() + LOCK_WAIT;
         loop {
@@ -57,17 +57,18 @@ impl Image {
         *self.locked.lock() > 0
     }
 
-    /// Whether somebody else may change it while it is open and not locked here: the tables of a
-    /// qcow2 image, which are in memory, would be old then.
+    /// Whether other programs may change it while it is open and not locked here. A qcow2 image
+    /// cannot be shared, because its tables in memory would be out of date.
     pub fn can_be_shared(&self) -> bool {
         matches!(self.data, Data::Raw(_))
     }
 
-    /// Takes one lock back. Without any, others can lock an image that [can be
-    /// shared](Self::can_be_shared). No request of whoever locked it is under way.
+    /// Releases one lock. Once none is left, others can lock an image that [can be
+    /// shared](Self::can_be_shared). The caller must have no request in flight.
     ///
     /// # Errors
-    /// When the system does not unlock it. Then others cannot use it until it is closed.
+    /// When the system does not unlock it. In that case others cannot use it until it is
+    /// closed.
     pub fn unlock(&self) -> io::Result<()> {
         let mut locked = self.locked.lock();
         *locked = locked.saturating_sub(1);

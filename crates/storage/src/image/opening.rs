@@ -1,4 +1,4 @@
-//! Opening images, and what the kernel says of an open one.
+//! Opening images, and the kernel's properties of an open one.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::{
 
 use super::options::{Alignment, Direct, ImageError, ImageOptions};
 
-/// What requests are aligned to where the kernel does not say: a page, the most that it asks for.
+/// The alignment of requests if the kernel does not report one: a page, the most that it requires.
 const PAGE: u32 = 4096;
 
 /// Whether the kernel takes a request directly.
@@ -23,8 +23,8 @@ pub(super) fn is_aligned(align: Alignment, offset: u64, pieces: &[libc::iovec]) 
     offset.is_multiple_of(unit as u64) && pieces.iter().all(fits)
 }
 
-/// Opens the image through the page cache, and says what it is. `exclusive`: a block device that
-/// may change cannot be opened so by anybody else, nor mounted.
+/// Opens the image through the page cache. Returns its file and type. `exclusive`: a writable block
+/// device cannot be opened exclusively or mounted by others then.
 pub(super) fn open(
     options: &ImageOptions,
     exclusive: bool,
@@ -38,7 +38,7 @@ pub(super) fn open(
     open_with(options, flags)
 }
 
-/// Opens the image. Nothing that blocks is opened.
+/// Opens the image. Files that could block are not opened.
 fn open_with(options: &ImageOptions, flags: OFlags) -> Result<(File, FileType), ImageError> {
     let path = &options.path;
     let failed = |error: io::Error| match error.raw_os_error() {
@@ -57,15 +57,15 @@ fn open_with(options: &ImageOptions, flags: OFlags) -> Result<(File, FileType), 
     if !matches!(kind, FileType::RegularFile | FileType::BlockDevice) {
         return Err(ImageError::Kind(path.clone()));
     }
-    // Requests would fail where they would have to wait.
+    // With the non-blocking flag, requests would fail instead of waiting.
     let unblocked =
         fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags - OFlags::NONBLOCK));
     unblocked.map_err(|error| failed(error.into()))?;
     Ok((file, kind))
 }
 
-/// Opens the image past the page cache, as the options say. `logical`: bytes of a block, of a
-/// device.
+/// Opens the image for direct requests, according to the options. `logical`: bytes of a device's
+/// logical block.
 pub(super) fn open_direct(
     options: &ImageOptions,
     logical: Option<u32>,
@@ -74,7 +74,7 @@ pub(super) fn open_direct(
         Direct::Never => return Ok(None),
         Direct::Auto | Direct::Always => open_with(options, OFlags::DIRECT),
     };
-    // What devices ask for was told by this alone before there was STATX_DIOALIGN.
+    // Before STATX_DIOALIGN, the logical block was the only known requirement of a device.
     let of_device = logical.map(|logical| Alignment { memory: logical, offset: logical });
     let aligned = opened.map(|(file, _)| {
         let align = alignment(&file).or(of_device);
@@ -93,7 +93,7 @@ pub(super) fn open_direct(
     }
 }
 
-/// What the kernel asks of direct requests to this file; `None`: it does not say.
+/// The kernel's requirements for direct requests to this file; `None`: they are unknown.
 fn alignment(file: &File) -> Option<Alignment> {
     let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let said = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
@@ -104,22 +104,23 @@ fn alignment(file: &File) -> Option<Alignment> {
 /// Bytes of the whole blocks.
 pub(super) fn size(file: &File, kind: FileType, block: u32) -> rustix::io::Result<u64> {
     let bytes = match kind {
-        // The same number as by BLKGETSIZE64, which the sandbox does not allow for all devices.
+        // This gives the same number as BLKGETSIZE64, which the sandbox does not allow for all
+        // devices.
         FileType::BlockDevice => seek(file, SeekFrom::End(0))?,
         _ => fstat(file)?.st_size as u64,
     };
     Ok(bytes - bytes % u64::from(block.max(1)))
 }
 
-/// Whether the file is in memory for good: its file system has no drive, and the host nowhere to
-/// swap memory to. A device is not, although its name may be in a file system in memory (`/dev`).
+/// Whether the file stays in memory: its file system has no drive, and the host has no swap. The
+/// contents of a device are not in memory, although its node may be in such a file system (`/dev`).
 pub(super) fn is_in_memory(file: &File, kind: FileType) -> bool {
     const TMPFS: u32 = 0x0102_1994;
     let is_tmpfs = || fstatfs(file).is_ok_and(|found| found.f_type as u32 == TMPFS);
     kind == FileType::RegularFile && is_tmpfs() && rustix::system::sysinfo().totalswap == 0
 }
 
-/// Whether the file system gives back the space of a range. Asked of a range behind the end.
+/// Whether the file system can free the space of a range. Tested with a range behind the end.
 pub(super) fn punches_holes(file: &File, bytes: u64) -> bool {
     let at = bytes.next_multiple_of(PAGE.into());
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;

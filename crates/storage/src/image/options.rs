@@ -1,22 +1,22 @@
-//! Which image, how it is used, and why it cannot be used.
+//! The options of an image, and the errors of opening it.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Whether the page cache of the host is passed by (`O_DIRECT`).
+/// Whether requests bypass the host's page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// Where the kernel says which requests the file takes then.
+    /// If the kernel reports the required alignment.
     #[default]
     Auto,
-    /// Always; an image that cannot be opened so is not served.
+    /// Always; an image that cannot be opened directly is not served.
     Always,
     /// Never.
     Never,
 }
 
-/// The format of an image. It is always said, and never guessed: a guest that has a raw image can
-/// write the header of any other format into it.
+/// The format of an image. The format is always given, and never guessed, because a hostile guest
+/// with a raw image can write the header of any other format into it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// The bytes of the disk, one after the other.
@@ -39,26 +39,26 @@ impl Format {
     }
 }
 
-/// Which image, and how it is used.
+/// The path of an image, and how it is used.
 #[derive(Clone, Debug)]
 pub struct ImageOptions {
     /// A file or a block device.
     pub path: PathBuf,
-    /// What is in the file.
+    /// The format of the file.
     pub format: Format,
-    /// Where backing files may be; `None`: wherever the image says.
+    /// Folders that may have backing files; `None`: any folder.
     pub folders: Option<Vec<PathBuf>>,
-    /// Nothing may change.
+    /// The image is opened read-only.
     pub read_only: bool,
-    /// Whether the page cache is passed by.
+    /// Whether requests bypass the page cache.
     pub direct: Direct,
-    /// Bytes of a block: what requests are aligned to. A power of two, 512 or more; `None`: as the
-    /// device has it, and 512 of a file.
+    /// Bytes of a block, to which requests are aligned: a power of two, 512 or more. `None`: the
+    /// block size of a device, or 512 for a file.
     pub sector_size: Option<u32>,
 }
 
 impl ImageOptions {
-    /// An image that is used as is usual.
+    /// Default options for an image.
     pub fn new(path: PathBuf) -> ImageOptions {
         ImageOptions {
             path,
@@ -85,7 +85,7 @@ pub enum ImageError {
     /// The image is neither a file nor a block device.
     #[error("{} is neither a file nor a block device", .0.display())]
     Kind(PathBuf),
-    /// The file system does not pass the page cache by.
+    /// The file system does not support direct requests.
     #[error("{} does not take direct I/O: {error}; give direct = \"auto\"", .path.display())]
     Direct {
         /// The image.
@@ -96,10 +96,10 @@ pub enum ImageError {
     /// The image has no whole sector.
     #[error("{} is empty; give it a size first (truncate -s 10G)", .0.display())]
     Empty(PathBuf),
-    /// Somebody else uses it.
+    /// The image is locked by another user.
     #[error("{} is locked: another process uses it", .0.display())]
     Locked(PathBuf),
-    /// A block device that somebody else has for himself.
+    /// A block device that another user has opened exclusively.
     #[error("{} is in use: it is mounted, or another process has it", .0.display())]
     Busy(PathBuf),
     /// The system refuses something.
@@ -110,12 +110,12 @@ pub enum ImageError {
         /// The system's error.
         error: io::Error,
     },
-    /// The image is no qcow2 image that can be served.
+    /// The image is not a qcow2 image that can be served.
     #[error("{}: {reason}", .path.display())]
     Qcow2 {
         /// The image, or one of its backing files.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         reason: String,
     },
     /// A new size that the image cannot have.

@@ -9,7 +9,7 @@ use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUT
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 
 /// Reads the compressed cluster of `most` bytes at `place` into `cluster`, which is as long as a
-/// cluster. The stream may end before those bytes do: they are whole sectors.
+/// cluster. The bytes are whole sectors, so the stream may end before them.
 ///
 /// # Errors
 /// When the file cannot be read, or the stream is damaged or yields less than a cluster.

@@ -1,7 +1,7 @@
-//! Making ranges zeros: discards, and zeros that a guest has written for it.
+//! Making ranges zeros: discards, and requests to write zeros.
 //!
-//! Whole clusters get an entry that says so, and are freed. Of other clusters the part is made
-//! zeros in place.
+//! Whole clusters get an entry for zeros, and are freed. Parts of other clusters are made zeros in
+//! place.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -22,10 +22,11 @@ struct Range {
 }
 
 impl Writer {
-    /// Makes a range zeros. `unmap`: its space is given back.
+    /// Makes a range zeros. `unmap`: its space is freed.
     ///
     /// # Errors
-    /// When the image has no word for zeros (`EOPNOTSUPP`), or the file cannot be read or written.
+    /// When the image cannot express zeros (`EOPNOTSUPP`), or the file cannot be read or
+    /// written.
     pub fn erase(&mut self, offset: u64, len: u64, unmap: bool) -> io::Result<()> {
         self.check()?;
         let shared = self.shared();
@@ -40,7 +41,7 @@ impl Writer {
             let now = Range { to, ..range };
             if !self.is_zero(tables, now) {
                 let first = now.from.next_multiple_of(cluster);
-                // Nothing is in the last cluster behind the end of the disk.
+                // The last cluster has no data behind the end of the disk.
                 let last =
                     if to == bytes { to.next_multiple_of(cluster) } else { to - to % cluster };
                 if first < last {
@@ -58,7 +59,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether a range of one table is known to be zeros: there is no table, and no data behind it.
+    /// Whether a range of one table is known to be zeros, because there is no table and no data in
+    /// a backing file.
     fn is_zero(&self, tables: &Tables, range: Range) -> bool {
         let (index, _) = tables.indices(range.from);
         let len = range.to - range.from;
@@ -81,7 +83,7 @@ impl Writer {
             Some(Entry::Data(place, true)) => place + within,
             Some(Entry::Zero(_)) => return Ok(()),
             _ if source(&shared.layers, 0, offset, len) == (Source::Zeros, len) => return Ok(()),
-            // What is around it is kept, in a cluster of its own.
+            // The data around the part is kept, in a cluster of its own.
             _ => match self.prepare(offset, len)? {
                 Prepared::Now(place) => place.offset,
                 Prepared::Deferred(place) => {

@@ -1,11 +1,11 @@
-//! Grace periods: when nobody uses an old mapping any more.
+//! Grace periods: waiting until an old mapping is no longer in use.
 //!
-//! A worker that hands a step to the kernel has looked up where in the file the step's bytes are.
-//! Before such a place is given to other data, each step that may have looked it up must have
-//! ended. Steps are counted from their look-up to their end, under one of two counts. Whoever has
-//! removed a mapping directs new steps to the other count, and waits for the old one to be zero;
-//! and once more for the other one, since a step may have read which count is in use just before
-//! that changed (the algorithm of Linux's SRCU).
+//! A worker that hands a step to the kernel has looked up the place of the step's bytes in the
+//! file. Before such a place is given to other data, each step that may have looked it up must have
+//! ended. Steps are counted from their look-up to their end, under one of two counts. After a
+//! mapping was removed, the image's thread directs new steps to the other count, and waits for the
+//! old count to become zero. It then does so once more with the counts exchanged, since a step may
+//! have read the choice of the count just before it changed (the algorithm of Linux's SRCU).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -32,17 +32,17 @@ impl Drop for Entered {
 }
 
 impl Gate {
-    /// A step begins: mappings that are looked up from now on are valid until it ends.
+    /// Begins a step: mappings that are looked up from now on are valid until it ends.
     pub fn enter(self: &Arc<Self>) -> Entered {
         let side = self.current.load(Ordering::Relaxed) & 1;
         self.inside[side].fetch_add(1, Ordering::Relaxed);
-        // Counted before it looks. Pairs with the fence of `wait`: either the count is seen there,
-        // or the removal of the mapping is seen here.
+        // The step is counted before its look-up. This pairs with the fence of `wait`: either the
+        // count is seen there, or the removal of the mapping is seen here.
         fence(Ordering::SeqCst);
         Entered(Arc::clone(self), side)
     }
 
-    /// Waits until all steps have ended that may have looked up what was removed before. Called by
+    /// Waits until all steps have ended that may have looked up a mapping removed before. Called by
     /// one thread only.
     pub fn wait(&self) {
         fence(Ordering::SeqCst);

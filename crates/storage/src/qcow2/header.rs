@@ -1,8 +1,8 @@
 //! The header of a qcow2 image, parsed and checked. Nothing here changes a file.
 //!
 //! All numbers are big-endian (QEMU, `docs/interop/qcow2.txt`). The image's guest cannot write its
-//! header, but a header may be damaged, or be made to harm: sizes are bounded before anything is
-//! allocated for them, and what is not supported is refused by name.
+//! header, but a header may be damaged or crafted by a hostile author. So sizes are bounded before
+//! anything is allocated for them, and unsupported features are refused by name.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,13 +20,13 @@ const MOST_L1: u64 = 32 << 20;
 const MOST_REFCOUNT_TABLE: u64 = 8 << 20;
 /// The one width of refcounts that is written: 1 << 4 bits.
 const REFCOUNT_ORDER: u32 = 4;
-/// Where the length of the disk stands.
+/// Offset of the length of the disk.
 pub(super) const BYTES_AT: u64 = 24;
-/// Where the number of entries and the position of the L1 table stand, one after the other.
+/// Offset of the number of entries and of the position of the L1 table, one after the other.
 pub(super) const L1_AT: u64 = 36;
-/// Where the position and the length of the refcount table stand.
+/// Offset of the position and of the length of the refcount table.
 pub(super) const REFCOUNT_TABLE_AT: u64 = 48;
-/// Where the features stand that are dropped by whoever writes without knowing them.
+/// Offset of the autoclear features, which a writer that does not know them must clear.
 pub(super) const AUTOCLEAR_AT: u64 = 88;
 
 /// Types of header extensions.
@@ -48,7 +48,7 @@ pub(super) struct Backing {
     pub format: Option<String>,
 }
 
-/// What a header says.
+/// The contents of a header.
 #[derive(Clone, Debug)]
 pub(super) struct Header {
     pub version: u32,
@@ -100,7 +100,7 @@ impl Header {
     /// Reads the header of an image.
     ///
     /// # Errors
-    /// A line for people: why it is no image that can be read.
+    /// The reason why the image cannot be read, in a line for people.
     pub fn read(file: &File) -> Result<Header, String> {
         let mut bytes = vec![0; LOOKED_AT as usize];
         let mut len = 0;
@@ -191,12 +191,12 @@ impl Header {
         if !fits || !table.is_multiple_of(cluster) || table == 0 || self.refcount_order > 6 {
             return damaged();
         }
-        // A position that the kernel takes.
+        // Positions beyond this limit are not accepted by the kernel.
         let end = |at: u64| at > i64::MAX as u64 / 2;
         if end(l1) || end(table) || end(self.bytes) { damaged() } else { Ok(()) }
     }
 
-    /// Why the image cannot be written, if it cannot.
+    /// The reason why the image cannot be written, if it cannot.
     pub fn refusal_to_write(&self) -> Option<String> {
         if self.incompatible & DIRTY != 0 {
             return Some("it was not closed (dirty); run qemu-img check -r all".to_owned());
@@ -217,7 +217,7 @@ impl Header {
     }
 }
 
-/// Most bytes of a disk in an image with clusters of so many bytes.
+/// Most bytes of a disk in an image with clusters of `cluster` bytes.
 pub(super) fn most_bytes(cluster: u64) -> u64 {
     let covered = cluster * (cluster / 8);
     covered.saturating_mul(MOST_L1 / 8).min(i64::MAX as u64 / 2)

@@ -1,4 +1,4 @@
-//! A request, as the thread of an image sees it.
+//! The interface of a request to the thread of an image.
 
 use super::gate::Entered;
 use super::place::Place;
@@ -16,12 +16,13 @@ pub(crate) trait Job: Send {
     /// Copies the bytes that were read into its buffers. Returns how many there was room for.
     fn fill(&self, bytes: &[u8]) -> u32;
 
-    /// The thread has used so much processor time for it, in nanoseconds.
+    /// Charges the request for processor time of the thread, in nanoseconds.
     fn charge(&mut self, nanoseconds: u64);
 
-    /// Its next step has a place.
+    /// Gives the request back, with the place of its next step.
     fn placed(self: Box<Self>, place: Place, entered: Entered);
 
-    /// Its next step has been carried out: so many bytes were moved, or an error number.
+    /// Gives the request back after its next step was carried out, with the bytes moved or an error
+    /// number.
     fn done(self: Box<Self>, result: Result<u32, i32>);
 }

@@ -1,9 +1,9 @@
 //! An image and its backing files: a read goes down the layers until one of them has the data.
 //!
-//! Backing files are opened when the image is, read-only, before the daemon gives up rights. Formats
-//! are never guessed: a guest that had a raw image could have written a qcow2 header into it, which
-//! names any file of the host as its backing file. So a header has to say what format its backing
-//! file has.
+//! Backing files are opened together with the image, read-only, before the daemon drops its
+//! privileges. Formats are never guessed: a hostile guest that had a raw image could have written a
+//! qcow2 header into it, which names any file of the host as its backing file. So a header must
+//! give the format of its backing file.
 
 use std::fs::File;
 use std::io;
@@ -32,19 +32,19 @@ pub(super) struct Layer {
     pub handles: Handles,
     /// The tables; `None`: a raw file.
     pub tables: Option<Tables>,
-    /// Length of the disk that the layer is, in bytes. That of the image itself may grow.
+    /// Length of the layer's disk in bytes, which may grow for the image itself.
     pub bytes: AtomicU64,
-    /// Length of the file. What lies behind it reads as zeros.
+    /// Length of the file. Bytes behind it read as zeros.
     pub end: AtomicU64,
 }
 
-/// Where a range is to be read.
+/// The source of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     /// In the file of this layer, at this position.
     File(usize, u64),
     Zeros,
-    /// Only the image's thread can tell: in this layer, at this byte of it.
+    /// To be found by the image's thread: in this layer, at this byte of it.
     Elsewhere(usize, u64),
 }
 
@@ -55,7 +55,7 @@ pub(super) fn refuse(path: &Path, reason: impl ToString) -> ImageError {
 /// Opens an image, its backing file, and so on.
 ///
 /// # Errors
-/// Why one of them cannot be used.
+/// The reason why one of them cannot be used.
 pub(super) fn open(options: &ImageOptions) -> Result<(Vec<Layer>, Header), ImageError> {
     let (mut handles, kind, _) = Handles::open(options, false)?;
     if kind != FileType::RegularFile {
@@ -101,11 +101,11 @@ pub(super) fn open(options: &ImageOptions) -> Result<(Vec<Layer>, Header), Image
     Ok((layers, header))
 }
 
-/// Keeps requests that pass the page cache by apart from those that do not. The kernel reports an
-/// error (`EIO`, by the next `fdatasync`) where both meet in one page at the same time, and file
-/// systems pass parts of pages through the page cache where there was a hole, as in any new cluster.
-/// So a disk whose guest may send parts of pages passes the page cache by only if the options ask for
-/// that, and then a guest that has overlapping requests under way may get errors.
+/// Keeps direct requests apart from those through the page cache. The kernel reports an error
+/// (`EIO`, by the next `fdatasync`) if both meet in one page at the same time, and file systems
+/// pass parts of pages through the page cache where there was a hole, as in any new cluster. So a
+/// disk whose guest may send parts of pages uses direct requests only if the options require them.
+/// A guest with overlapping requests in flight may get errors then.
 fn keep_apart(
     options: &ImageOptions,
     handles: &mut Handles,
@@ -127,7 +127,7 @@ fn keep_apart(
     }
     if let Some((_, alignment)) = &mut handles.direct {
         alignment.offset = alignment.offset.max(PAGE as u32);
-        // Nothing is read ahead, beyond the table that is asked for.
+        // Disables read-ahead beyond the requested table.
         let advised = fadvise(&handles.buffered, 0, None, Advice::Random);
         let system = |error: rustix::io::Errno| ImageError::System {
             path: options.path.clone(),
@@ -193,10 +193,10 @@ impl Layer {
         &self.handles.buffered
     }
 
-    /// Locks a backing file: many may read it, and nobody may write it.
+    /// Locks a backing file against writers, but not against other readers.
     ///
     /// # Errors
-    /// When somebody writes it.
+    /// When the file has a writer.
     pub fn lock_backing(&self) -> Result<(), ImageError> {
         match try_lock_backing(self.file()) {
             Ok(true) => Ok(()),
@@ -208,7 +208,7 @@ impl Layer {
     /// Reads the L1 table.
     ///
     /// # Errors
-    /// When it cannot be read, or has an entry that cannot be.
+    /// When it cannot be read, or has an invalid entry.
     pub fn load_l1(&self, header: &Header) -> Result<(), ImageError> {
         let Some(tables) = &self.tables else { return Ok(()) };
         let system = |error| ImageError::System { path: self.path.clone(), error };
@@ -231,8 +231,8 @@ pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_be_bytes))
 }
 
-/// Where `most` bytes from `offset` on are to be read, as seen from layer `first` on, and how many
-/// of them are there: one at least.
+/// The source of up to `most` bytes from `offset` on, for layer `first` and those below it, and how
+/// many bytes are there, at least one.
 pub(super) fn source(layers: &[Layer], first: usize, offset: u64, most: u64) -> (Source, u64) {
     let mut most = most;
     for (number, layer) in layers.iter().enumerate().skip(first) {

@@ -1,6 +1,6 @@
 //! A place in one of the files of an image.
 
-/// Where the bytes of one step are.
+/// The place of the bytes of one step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The file: that of a layer, or `None`: zeros.

@@ -1,4 +1,4 @@
-//! Reading tables in, and reading what only the image's thread can read.
+//! Loading tables, and reading data that only the image's thread can read.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -33,7 +33,7 @@ impl Reader {
         Reader { slots: slots.collect(), shared, inflated: Vec::new() }
     }
 
-    /// Keeps an L2 table, in the place of the one that is there longest if there is no room.
+    /// Keeps an L2 table. If there is no room, the table that was loaded first is replaced.
     pub fn keep(&mut self, layer: usize, index: usize, table: &[u8]) {
         let tables = self.shared.layers.get(layer).and_then(|layer| layer.tables.as_ref());
         let Some((tables, (slots, next))) = tables.zip(self.slots.get_mut(layer)) else { return };
@@ -47,7 +47,7 @@ impl Reader {
         tables.keep(slot, index, words(table));
     }
 
-    /// Reads the L2 table for a byte of the disk in, unless it is there, or there is none.
+    /// Loads the L2 table for a byte of the disk, unless it is loaded, or there is none.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -66,8 +66,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Sees to what a look-up did not find: reads the table in, or decompresses the cluster.
-    /// Returns what is in the cluster from `offset` on, if it was compressed; `None`: look again.
+    /// Resolves a failed look-up: loads the table, or decompresses the cluster. Returns the bytes
+    /// of a compressed cluster from `offset` on; `None`: the caller must look up again.
     ///
     /// # Errors
     /// When the file cannot be read, or is damaged.
@@ -89,8 +89,8 @@ impl Reader {
         }
     }
 
-    /// Reads from `offset` on, as seen from layer `first` on. False: all of it are zeros that need
-    /// not be copied.
+    /// Reads from `offset` on, from layer `first` and those below it. False: all bytes are zeros
+    /// that need not be copied.
     ///
     /// # Errors
     /// As for [`resolve`](Self::resolve).

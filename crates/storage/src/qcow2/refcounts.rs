@@ -1,12 +1,12 @@
-//! Which clusters of a file are in use: refcounts, and clusters that are ready to be used.
+//! Allocation of clusters: refcounts, and a stock of clusters that are ready to be used.
 //!
-//! The order of changes makes the image consistent whenever the daemon is killed or the power fails;
-//! at worst, clusters are counted that nobody uses (`qemu-img check` calls that a leak):
+//! The order of changes keeps the image consistent whenever the daemon is killed or the power
+//! fails. At worst, clusters are counted that are not in use (`qemu-img check` calls that a leak):
 //!
 //! - Clusters are counted before anything refers to them. They are taken from a stock that was
 //!   counted, made zeros, and synchronised in advance, all by one `fdatasync`.
-//! - Clusters are given back after nothing on the disk refers to them any more, and no step of a
-//!   request uses them ([`Refcounts::release_freed`]).
+//! - Clusters are freed only after nothing on stable storage refers to them any more, and no step
+//!   of a request uses them ([`Refcounts::release_freed`]).
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -24,7 +24,7 @@ use super::table::PLACE;
 const STOCK: u64 = 4 << 20;
 /// Blocks of refcounts that are kept.
 const KEPT: usize = 64;
-/// Ranges that wait to be given back before the file is synchronised for them.
+/// Most ranges that wait to be freed before the file is synchronised for them.
 const MOST_FREED: usize = 4096;
 /// Bytes that are written at a time where a hole cannot be made.
 const CHUNK: usize = 64 << 10;
@@ -40,9 +40,9 @@ pub(super) struct Refcounts {
     blocks: HashMap<u64, Box<[u16]>>,
     /// No cluster before this one is free.
     hint: u64,
-    /// Clusters that are counted, and zeros: the first, and how many.
+    /// Clusters that are counted and contain zeros: the first, and how many.
     stock: VecDeque<(u64, u64)>,
-    /// Clusters that nothing refers to any more, except perhaps what is on the disk.
+    /// Clusters without references, except perhaps from older tables on stable storage.
     freed: Vec<(u64, u64)>,
     /// Length of the file in bytes.
     end: u64,
@@ -125,7 +125,7 @@ impl Refcounts {
         Ok(block.and_then(|block| block.get(entry as usize)).copied().unwrap_or(0))
     }
 
-    /// Changes the refcounts of clusters that follow each other, in the file first.
+    /// Changes the refcounts of consecutive clusters, in the file first.
     fn change(
         &mut self,
         file: &File,
@@ -149,7 +149,8 @@ impl Refcounts {
         Ok(())
     }
 
-    /// Takes up to `most` clusters that follow each other: the first, and how many. They are zeros.
+    /// Takes up to `most` consecutive clusters, which contain zeros. Returns the first, and how
+    /// many.
     ///
     /// # Errors
     /// When the file cannot become longer.
@@ -166,11 +167,11 @@ impl Refcounts {
         Ok((taken, now))
     }
 
-    /// Takes exactly so many clusters that follow each other. They are zeros. Returns the first.
+    /// Takes exactly `wanted` consecutive clusters, which contain zeros. Returns the first.
     ///
     /// # Errors
-    /// When the file cannot become longer, or blocks of refcounts leave no room between them for so
-    /// many (`EFBIG`).
+    /// When the file cannot become longer, or blocks of refcounts leave no room between
+    /// them (`EFBIG`).
     pub fn take_whole(&mut self, file: &File, gate: &Gate, wanted: u64) -> io::Result<u64> {
         self.release_freed(file, gate)?;
         let (mut first, mut cluster) = (self.hint, self.hint);
@@ -194,7 +195,7 @@ impl Refcounts {
         Ok(first)
     }
 
-    /// Puts clusters back that were taken and not used.
+    /// Returns clusters that were taken and not used.
     pub fn put_back(&mut self, (first, count): (u64, u64)) {
         self.freed.push((first, count));
     }
@@ -206,7 +207,7 @@ impl Refcounts {
         let mut found: Vec<(u64, u64)> = Vec::new();
         let (mut cluster, mut left) = (self.hint, wanted);
         while left > 0 {
-            // Positions that a file can have, with room for the tables.
+            // The limit of positions in a file, with room for the tables.
             if cluster >= 1 << (62 - self.cluster_bits) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
@@ -240,15 +241,14 @@ impl Refcounts {
             zero(file, from, to.min(self.end) - from)?;
         }
         if to > self.end {
-            // What lies between becomes a hole.
+            // The bytes in between become a hole.
             file.write_all_at(&[0], to - 1)?;
             self.end = to;
         }
         Ok(())
     }
 
-    /// Adds a block of refcounts, for clusters none of which is in use. The first of them holds the
-    /// block itself.
+    /// Adds a block of refcounts, for unused clusters. The first of them holds the block itself.
     fn add_block(&mut self, file: &File, index: u64) -> io::Result<()> {
         if index >= self.table.len() as u64 {
             return self.grow(file, index);
@@ -274,8 +274,8 @@ impl Refcounts {
         Ok(())
     }
 
-    /// Moves the refcount table to a place where it is twice as long. The new one lies behind all
-    /// clusters that the old one counts, after the blocks that count it.
+    /// Moves the refcount table, and doubles its length. The new one lies behind all clusters that
+    /// the old one counts, after the blocks that count it.
     fn grow(&mut self, file: &File, index: u64) -> io::Result<()> {
         let (entries, old) = (self.entries(), self.table.len() as u64);
         let words = self.cluster() / 8;
@@ -306,7 +306,7 @@ impl Refcounts {
         Ok(())
     }
 
-    /// Nothing refers to these clusters any more, once what was written so far is on the disk.
+    /// Frees clusters, to which nothing refers once all writes so far are stable.
     pub fn free(&mut self, first: u64, count: u64) {
         match self.freed.last_mut() {
             Some((last, n)) if *last + *n == first => *n += count,
@@ -314,21 +314,21 @@ impl Refcounts {
         }
     }
 
-    /// Whether clusters wait to be given back.
+    /// Whether freed clusters wait to be released.
     pub fn has_freed(&self) -> bool {
         !self.freed.is_empty()
     }
 
-    /// Whether so many wait that they should be given back now.
+    /// Whether so many wait that they should be released now.
     pub fn has_much_freed(&self) -> bool {
         self.freed.len() >= MOST_FREED
     }
 
-    /// Gives back what nothing refers to any more. Waits for the steps of requests that may use it,
-    /// and for the disk.
+    /// Releases freed clusters. Waits for the steps of requests that may use them, and synchronises
+    /// the file.
     ///
     /// # Errors
-    /// When the file cannot be synchronised or written. Clusters may be lost then.
+    /// When the file cannot be synchronised or written. Clusters may be leaked then.
     pub fn release_freed(&mut self, file: &File, gate: &Gate) -> io::Result<()> {
         if self.freed.is_empty() {
             return Ok(());
@@ -346,7 +346,7 @@ impl Refcounts {
         for cluster in first..first + count {
             if self.count(file, cluster)? == 0 {
                 self.hint = self.hint.min(cluster);
-                // What cannot be made a hole is cleared when it is used again.
+                // A range that cannot be made a hole is cleared when it is used again.
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                 let _ = fallocate(file, mode, cluster << self.cluster_bits, self.cluster());
             }
@@ -354,7 +354,7 @@ impl Refcounts {
         Ok(())
     }
 
-    /// Gives back everything that is not in use, before the image is closed.
+    /// Releases all unused clusters, before the image is closed.
     ///
     /// # Errors
     /// As for [`release_freed`](Self::release_freed).
@@ -364,7 +364,7 @@ impl Refcounts {
     }
 }
 
-/// Makes a range of a file zeros: a hole where the file system makes them.
+/// Makes a range of a file zeros: a hole, if the file system supports that.
 pub(super) fn zero(file: &File, from: u64, len: u64) -> io::Result<()> {
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if len == 0 || fallocate(file, mode, from, len).is_ok() {

@@ -2,11 +2,11 @@
 //!
 //! At each moment the file is a consistent image with the old length or with the new one:
 //!
-//! 1. An L1 table with more entries is written to clusters that were counted before. When it is on
-//!    the disk, one write of a part of one sector makes the header refer to it. Its old clusters are
-//!    given back afterwards.
-//! 2. Where a backing file is longer than the disk was, the new range gets entries that say zeros.
-//! 3. When those are on the disk, the header gets the new length.
+//! 1. An L1 table with more entries is written to clusters that were counted before. When the table
+//!    is stable, one write of a part of one sector makes the header refer to it. The old clusters
+//!    are freed afterwards.
+//! 2. If a backing file is longer than the disk was, the new range gets entries for zeros.
+//! 3. When those are stable, the header gets the new length.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,11 +18,11 @@ use super::table::{COPIED, Tables};
 use super::writer::Writer;
 
 impl Writer {
-    /// Makes the disk `bytes` long. What is new reads as zeros.
+    /// Makes the disk `bytes` long. The new range reads as zeros.
     ///
     /// # Errors
-    /// When the image has no word for zeros (`EOPNOTSUPP`), no room for the table (`EFBIG`), or the
-    /// file cannot be written. Then the disk has its old length.
+    /// When the image cannot express zeros (`EOPNOTSUPP`), there is no room for the table
+    /// (`EFBIG`), or the file cannot be written. The disk keeps its old length then.
     pub fn resize(&mut self, bytes: u64) -> io::Result<()> {
         self.check()?;
         let shared = self.shared();
@@ -35,7 +35,7 @@ impl Writer {
         if entries > self.l1.1 {
             self.grow_l1(tables, entries)?;
         }
-        // Nobody asks for what is behind the old end before this returns.
+        // No request reaches behind the old end before this returns.
         top.bytes.store(bytes, Ordering::Release);
         let below = shared.layers.get(1).map_or(0, |layer| layer.bytes.load(Ordering::Acquire));
         let erased = match below.min(bytes).checked_sub(old) {
@@ -50,14 +50,14 @@ impl Writer {
         written.inspect_err(|_| top.bytes.store(old, Ordering::Release))
     }
 
-    /// Moves the L1 table to where it has so many entries.
+    /// Moves the L1 table, to give it room for `entries` entries.
     fn grow_l1(&mut self, tables: &Tables, entries: u64) -> io::Result<()> {
         let shared = self.shared();
         let (top, _) = shared.top().ok_or_else(damaged)?;
         let bits = tables.cluster_bits;
         let clusters_of = |entries: u64| (entries * 8).div_ceil(tables.cluster());
         let (old, had) = self.l1;
-        // The new table has what the old one had, and zeros.
+        // The new table has the old entries, followed by zeros.
         let words = (0..had as usize).map(|index| match tables.l2_place(index) {
             Some(place) => (place | COPIED).to_be_bytes(),
             None => [0; 8],
@@ -77,7 +77,7 @@ impl Writer {
         top.file().write_all_at(&new, L1_AT)?;
         tables.grow(entries as usize);
         self.l1 = (place, entries);
-        // Given back when the header on the disk refers to the new table.
+        // The old table is freed, since the header on stable storage refers to the new one.
         self.refcounts.free(old >> bits, clusters_of(had));
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! The mapping of one image: its L1 table, and as many of its L2 tables as fit a budget.
+//! The mapping of one image: its L1 table, and as many of its L2 tables as fit into a budget.
 //!
-//! One thread changes the tables, and any number of workers look places up at the same time,
-//! without locks: entries are atomic words. An L2 table that is evicted is forgotten first; its room
-//! is used again after a grace period ([`Gate`](super::gate::Gate)).
+//! One thread changes the tables, while any number of workers look up places without locks, since
+//! entries are atomic words. An L2 table that is evicted is forgotten first; its room is used again
+//! after a grace period ([`Gate`](super::gate::Gate)).
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -23,22 +23,23 @@ pub(super) const PLACE: u64 = 0x00ff_ffff_ffff_fe00;
 /// An entry of an L2 table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
-    /// Data of its own at this position; whether no one else refers to that.
+    /// Data of the image at this position, and whether this is the only reference to it.
     Data(u64, bool),
     /// Zeros. A position that is reserved for them, or 0.
     Zero(u64),
-    /// What the backing file has.
+    /// The data of the backing file.
     Unallocated,
     /// Compressed data: the position, and most bytes that it takes.
     Compressed(u64, u64),
-    /// No entry can be so.
+    /// An invalid entry.
     Damaged,
 }
 
 impl Entry {
     pub fn parse(entry: u64, cluster_bits: u32, version: u32) -> Entry {
         if entry & COMPRESSED != 0 {
-            // The number of sectors stands above the position, and does not count the first one.
+            // The number of sectors is in the bits above the position, and does not count the first
+            // one.
             let bits = 62 - (cluster_bits - 8);
             let place = entry & ((1 << bits) - 1);
             let sectors = (entry & (COMPRESSED - 1)) >> bits;
@@ -56,15 +57,15 @@ impl Entry {
     }
 }
 
-/// What a range begins with, and how many bytes go on like that.
+/// The kind of data at the beginning of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Data at this position of the file; whether it may be written in place.
     Data(u64, bool),
     Zeros,
-    /// The backing file is to be asked.
+    /// Not in this image: look in the backing file.
     Unallocated,
-    /// The thread of the image has to see to it: compressed, damaged, or not loaded.
+    /// To be handled by the thread of the image: compressed, damaged, or not loaded.
     Elsewhere,
 }
 
@@ -75,7 +76,7 @@ pub(super) struct Tables {
     pub version: u32,
     /// Positions of L2 tables; 0: there is none.
     l1: GrowingList<AtomicU64>,
-    /// Where each L2 table is kept: the number of a slot, and 1; 0: it is not.
+    /// The slot of each L2 table, plus 1; 0: the table is not loaded.
     kept: GrowingList<AtomicU32>,
     /// Room for L2 tables.
     slots: Box<[OnceLock<Box<[AtomicU64]>>]>,
@@ -95,7 +96,7 @@ impl Tables {
         }
     }
 
-    /// The L1 table has so many entries from now on.
+    /// Grows the L1 table to `entries` entries.
     pub fn grow(&self, entries: usize) {
         self.l1.grow(entries);
         self.kept.grow(entries);
@@ -117,7 +118,7 @@ impl Tables {
         ((cluster / self.entries()) as usize, (cluster % self.entries()) as usize)
     }
 
-    /// Bytes from `offset` on that the same L2 table stands for.
+    /// Bytes from `offset` on that the same L2 table covers.
     pub fn left_in_table(&self, offset: u64) -> u64 {
         let covered = self.cluster() * self.entries();
         covered - offset % covered
@@ -129,7 +130,7 @@ impl Tables {
         (place != 0).then_some(place)
     }
 
-    /// There is an L2 table at this position.
+    /// Sets the position of an L2 table.
     pub fn set_l2_place(&self, index: usize, place: u64) {
         if let Some(entry) = self.l1.get(index) {
             entry.store(place, Ordering::Release);
@@ -147,14 +148,14 @@ impl Tables {
         self.slots.len()
     }
 
-    /// Forgets an L2 table. Its room must not be used before a grace period.
+    /// Forgets an L2 table. Its slot must not be used again before a grace period.
     pub fn forget(&self, index: usize) {
         if let Some(kept) = self.kept.get(index) {
             kept.store(0, Ordering::Release);
         }
     }
 
-    /// Keeps an L2 table in a slot, which nobody uses.
+    /// Keeps an L2 table in an unused slot.
     pub fn keep(&self, slot: usize, index: usize, table: impl Iterator<Item = u64>) {
         let Some((room, kept)) = self.slots.get(slot).zip(self.kept.get(index)) else { return };
         let empty = || (0..self.entries()).map(|_| AtomicU64::new(0)).collect();
@@ -173,7 +174,7 @@ impl Tables {
         Some(Entry::parse(word, self.cluster_bits, self.version))
     }
 
-    /// What is at `offset`, and for how many of `most` bytes: one at least.
+    /// The kind of data at `offset`, and for how many of `most` bytes it holds, at least one.
     pub fn find(&self, offset: u64, most: u64) -> (Found, u64) {
         let most = most.min(self.left_in_table(offset));
         let (index, first) = self.indices(offset);
@@ -211,7 +212,7 @@ impl Tables {
         (found, len.min(most))
     }
 
-    /// Bytes of the entries that go on as `same` says, as far as `most` bytes need them.
+    /// Bytes of the following entries for which `same` holds, limited to `most`.
     fn run(
         &self,
         entries: impl Iterator<Item = (u64, Entry)>,

@@ -1,7 +1,7 @@
-//! The thread of an image: the one that changes its tables.
+//! The thread of an image, which alone changes its tables.
 //!
-//! Jobs are the requests that workers cannot go on with. Their number is bounded: a queue has a
-//! bounded number of requests under way, and each is here at most once.
+//! Jobs are the requests that workers cannot continue by themselves. Their number is bounded,
+//! because a queue has a bounded number of requests in flight, and each is here at most once.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,18 +24,18 @@ use crate::operation::{Operation, STEP, ZEROS_LEN};
 
 /// Stack in bytes.
 const STACK: usize = 256 << 10;
-/// How long clusters wait to be given back while nothing else is to be done.
+/// How long freed clusters wait for their release while the thread is idle.
 const SETTLE: Duration = Duration::from_millis(200);
 
 fn fail(job: Box<dyn Job>, error: &io::Error) {
     job.done(Err(error.raw_os_error().unwrap_or(libc::EIO)));
 }
 
-/// What the thread is asked for.
+/// A task for the thread.
 enum Task {
     /// A request.
     Job(Box<dyn Job>),
-    /// The disk is to have so many bytes.
+    /// Resize the disk to this number of bytes.
     Resize(u64, SyncSender<io::Result<()>>),
 }
 
@@ -65,7 +65,7 @@ impl std::fmt::Debug for Thread {
 }
 
 impl Thread {
-    /// Starts the thread of an image, which is written if its `refcounts` are there.
+    /// Starts the thread of an image. The image is writable if `refcounts` are given.
     ///
     /// # Errors
     /// When there is no thread left.
@@ -101,8 +101,8 @@ impl Thread {
         self.jobs.ready.notify_one();
     }
 
-    /// Makes the disk `bytes` long. The answer comes when that is on the disk, or says why the disk
-    /// keeps its length.
+    /// Makes the disk `bytes` long. The answer comes when that is stable, or has the reason why the
+    /// disk keeps its length.
     pub fn resize(&self, bytes: u64) -> Receiver<io::Result<()>> {
         let (resized, answer) = sync_channel(1);
         self.add(Task::Resize(bytes, resized));
@@ -131,7 +131,7 @@ enum Role {
 struct Work {
     shared: Arc<Shared>,
     role: Role,
-    /// Writes that begin when what was copied for them is linked.
+    /// Writes that begin once the copies made for them are linked.
     held: Vec<(Box<dyn Job>, Place)>,
     unbilled: Unbilled,
 }
@@ -257,7 +257,7 @@ impl Work {
         })
     }
 
-    /// Begins the writes that wait for what was copied for them.
+    /// Links copies, and begins the writes that wait for them.
     fn commit(&mut self) {
         let Role::Writes(writer) = &mut self.role else { return };
         let linked = writer.commit();
@@ -273,7 +273,7 @@ impl Work {
         }
     }
 
-    /// Gives back clusters that nothing refers to any more.
+    /// Releases freed clusters.
     fn release_freed(&mut self) {
         let Role::Writes(writer) = &mut self.role else { return };
         let Some((top, _)) = self.shared.top() else { return };

@@ -1,8 +1,8 @@
 //! Processor time of the thread of an image.
 //!
-//! A guest decides how much its image's thread does: a read of a sector may mean to decompress a
-//! cluster. The thread runs beside the workers, so its time is charged to the requests that it is
-//! for, and the queues of these pay for it out of their share of a worker.
+//! A guest determines how much work its image's thread has: a read of a sector may require
+//! decompressing a cluster. The thread runs beside the workers, so its time is charged to the
+//! requests that cause it, and their queues pay for it from their share of a worker.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ pub(super) struct Unbilled {
 }
 
 impl Unbilled {
-    /// Begins now.
+    /// A meter that begins now.
     pub fn new() -> Unbilled {
         Unbilled { billed: processor_time() }
     }
 
-    /// Charges a job for all of it.
+    /// Charges a job for all unbilled time.
     pub fn bill(&mut self, mut job: Box<dyn Job>) -> Box<dyn Job> {
         let now = processor_time();
         let spent = now.saturating_sub(self.billed);

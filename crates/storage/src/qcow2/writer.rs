@@ -1,13 +1,13 @@
 //! Allocating clusters of an image, and linking them.
 //!
-//! A new cluster gets what the backing file, or compressed data, has of it. The copy is on the disk
-//! before the tables refer to it, since what is copied may have been stable for long: after a power
-//! cut, a sector holds that or what a request writes over it, and never zeros. This holds for
-//! clusters that a request writes as a whole, too, as the request writes after they are linked.
-//! Copies of several requests are synchronised together.
+//! The data of the backing file, or compressed data, is copied to a new cluster. The copy must be
+//! stable before the tables refer to it, since the data may have been stable for long: after a
+//! power failure, a sector has the old data or the data that a request writes over it, but never
+//! zeros. This also holds for clusters that a request writes as a whole, because the request writes
+//! after they are linked. Copies of several requests are synchronised together.
 //!
-//! Tables are written to the file first, then in memory: whoever finds an entry knows that it is
-//! safe if the daemon is killed.
+//! Tables are written to the file first, and then in memory, so an entry that a worker finds is not
+//! lost if the daemon is killed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +21,7 @@ use super::reader::{Reader, damaged};
 use super::refcounts::Refcounts;
 use super::table::{COPIED, Entry, Found, Tables};
 
-/// Where a write goes.
+/// The place of a write.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Prepared {
     /// The step can begin.
@@ -36,12 +36,12 @@ pub(super) struct Writer {
     pub refcounts: Refcounts,
     /// The position and the entries of the L1 table.
     pub(super) l1: (u64, u64),
-    /// Clusters that are linked when what was copied to them is on the disk: by clusters of the
-    /// disk, clusters of the file.
+    /// Clusters that are linked once their copies are stable: clusters of the file, by clusters of
+    /// the disk.
     links: BTreeMap<u64, u64>,
     /// Room for a cluster.
     copied: Vec<u8>,
-    /// The disk has failed: nothing is known of the tables on it.
+    /// The storage has failed, so the state of the tables on it is unknown.
     failed: bool,
 }
 
@@ -56,7 +56,7 @@ impl Writer {
         Arc::clone(&self.reader.shared)
     }
 
-    /// Notes an error of the disk.
+    /// Notes an error of the storage.
     pub fn note(&mut self, error: &io::Error) {
         let path = self.reader.shared.layers.first().map(|layer| layer.path.display().to_string());
         let full = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
@@ -69,12 +69,12 @@ impl Writer {
     /// Whether the tables may be changed.
     ///
     /// # Errors
-    /// When the disk has failed before.
+    /// When the storage has failed before.
     pub fn check(&self) -> io::Result<()> {
         if self.failed { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
-    /// Takes clusters that follow each other.
+    /// Takes consecutive clusters.
     fn take(&mut self, most: u64) -> io::Result<(u64, u64)> {
         let shared = self.shared();
         let (top, _) = shared.top().ok_or_else(damaged)?;
@@ -83,10 +83,10 @@ impl Writer {
         taken
     }
 
-    /// Has an L2 table for a byte of the disk, in memory.
+    /// Ensures that the L2 table for a byte of the disk exists and is loaded.
     ///
     /// # Errors
-    /// When it can be neither read nor made.
+    /// When it can be neither read nor created.
     pub fn ensure_l2(&mut self, tables: &Tables, offset: u64) -> io::Result<()> {
         let (index, _) = tables.indices(offset);
         if tables.l2_place(index).is_some() {
@@ -105,10 +105,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Has room for a write of `most` bytes from `offset` on, or for the first ones of them.
+    /// Prepares room for a write of `most` bytes from `offset` on, or for the first of them.
     ///
     /// # Errors
-    /// When there is none, or a file cannot be read or written.
+    /// When there is no room, or a file cannot be read or written.
     pub fn prepare(&mut self, offset: u64, most: u64) -> io::Result<Prepared> {
         self.check()?;
         let shared = self.shared();
@@ -154,7 +154,7 @@ impl Writer {
         Ok(Prepared::Now(place))
     }
 
-    /// Links everything that was copied, once it is on the disk.
+    /// Makes all copies stable, and links them.
     ///
     /// # Errors
     /// When the file cannot be synchronised or written.
@@ -173,8 +173,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Whether the cluster with this byte of the disk waits to be linked. It has to be, before
-    /// anything else is done with it.
+    /// Whether the cluster with this byte of the disk waits to be linked. It must be linked before
+    /// any other operation on it.
     pub fn is_linking(&self, offset: u64) -> bool {
         let bits = self.reader.shared.top().map_or(0, |(_, tables)| tables.cluster_bits);
         self.links.contains_key(&(offset >> bits))
@@ -190,10 +190,10 @@ impl Writer {
     }
 
     /// Replaces entries of an L2 table, which is loaded, from the one for byte `offset` of the disk
-    /// on. What they referred to is freed.
+    /// on. The clusters that they referred to are freed.
     ///
     /// # Errors
-    /// When the file cannot be written. Then nothing has changed in memory.
+    /// When the file cannot be written. Nothing has changed in memory then.
     pub fn replace(&mut self, tables: &Tables, offset: u64, new: Vec<u64>) -> io::Result<()> {
         let shared = self.shared();
         let (top, _) = shared.top().ok_or_else(damaged)?;
@@ -211,7 +211,7 @@ impl Writer {
         Ok(())
     }
 
-    /// An entry was replaced: frees what nothing refers to any more.
+    /// Frees the clusters of a replaced entry that nothing refers to any more.
     fn free(&mut self, tables: &Tables, old: u64, new: u64) {
         let bits = tables.cluster_bits;
         let place_of = |entry| match Entry::parse(entry, bits, tables.version) {

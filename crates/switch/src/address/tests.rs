@@ -24,7 +24,7 @@ fn a_port_that_claims_thousands_gets_no_more_than_its_share() {
     assert_eq!(refused.count(), 5000 - MAX_ADDRESSES);
     let known: usize = (0..4).map(|last| of(&table, last).len()).sum();
     assert_eq!((known, table.holders.len()), (MAX_ADDRESSES, MAX_ADDRESSES));
-    // What is known stays known, and others are not kept out.
+    // Known addresses stay known, and other ports can still learn.
     assert_eq!(table.hear(1, station(0), PORTS[0], address(0)), Heard::Known);
     assert_eq!(table.hear(1, station(9), PORTS[1], address(0)), Heard::New);
 }
@@ -50,7 +50,7 @@ fn an_address_that_another_host_claims_is_told_to_nobody_for_a_while() {
     assert!(table.dispute(0, station(7), address(3)).is_empty(), "nobody's");
     assert_eq!(table.dispute(5, station(7), address(1)), [station(1)]);
     assert!(table.dispute(50, station(7), address(1)).is_empty(), "nothing is new");
-    // That it is heard again settles nothing.
+    // Hearing the address again does not end the dispute.
     assert_eq!(table.hear(60, station(1), PORTS[0], address(1)), Heard::Known);
     assert_eq!(of(&table, 1), [address(2)]);
     assert!(table.age(50 + DISPUTE - 1).is_empty());

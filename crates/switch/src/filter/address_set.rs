@@ -32,7 +32,7 @@ impl AddressSet {
     }
 }
 
-/// The first and the last address of a prefix. Those of IPv4 are a part of the numbers of IPv6.
+/// The first and the last address of a prefix. IPv4 addresses are mapped into the IPv6 numbers.
 fn range(prefix: &Prefix) -> (u128, u128) {
     let first = bits(prefix.address());
     let host_bits = match prefix.address() {

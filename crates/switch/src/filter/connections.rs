@@ -1,9 +1,9 @@
 //! The connections of a port.
 //!
 //! A connection is found by the tuple of its first frame, and by the reverse of that tuple. A
-//! connection that is silent is forgotten after a time that depends on its state. Connections of one
-//! state are in a list in the order of their last frames, so nothing is ever searched: each call
-//! forgets at most [`EXPIRED_AT_ONCE`] connections, from the heads of the lists.
+//! silent connection is forgotten after a time that depends on its state. Connections of one state
+//! are in a list in the order of their last frames, so expiry needs no search: each call forgets at
+//! most [`EXPIRED_AT_ONCE`] connections, from the heads of the lists.
 
 use std::collections::HashMap;
 
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// What a frame means for its connection.
+/// The effect of a frame on its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// Nothing: the connection goes on.
@@ -48,7 +48,8 @@ pub enum Event {
     Close,
 }
 
-/// The state of a connection. Those that come first make room for others in a full table.
+/// The state of a connection. Connections in an earlier state make room for others in a full table
+/// first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 enum State {
@@ -56,7 +57,7 @@ enum State {
     Fragments,
     /// A connection of TCP that a side has ended.
     Closing,
-    /// Nothing came back so far.
+    /// Frames went in one direction only so far.
     UdpOpening,
     OtherOpening,
     TcpOpening,
@@ -90,7 +91,7 @@ impl State {
         }
     }
 
-    /// Whether a full table forgets the connection for another one.
+    /// Whether a full table may forget a connection in this state to make room for another.
     fn gives_way(self) -> bool {
         !matches!(self, State::UdpOpen | State::OtherOpen | State::TcpOpen)
     }
@@ -112,7 +113,7 @@ impl State {
             (State::TcpOpening | State::TcpOpen | State::Closing, Event::Close, _) => {
                 State::Closing
             }
-            // The ports are used again.
+            // A new connection uses the same ports.
             (State::Closing, Event::Open, false) => State::TcpOpening,
             (State::TcpOpening, _, true) => State::TcpOpen,
             (State::UdpOpening, _, true) => State::UdpOpen,
@@ -133,9 +134,9 @@ pub struct Found {
 /// How a connection was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Opened {
-    /// By such a frame.
+    /// The tuple and direction of the frame that opened it.
     pub key: Key,
-    /// Allowed by the rules of this version.
+    /// The version of the rules that allowed it.
     pub version: u32,
 }
 
@@ -198,7 +199,7 @@ impl Connections {
         self.entries[found.at].opened
     }
 
-    /// A frame of the connection came, which rules of this version allow.
+    /// Notes a frame of a connection that rules of this version allow.
     pub(super) fn touch(&mut self, found: Found, event: Event, version: u32, now: u32) {
         self.unlink(found.at);
         let entry = &mut self.entries[found.at];
@@ -222,7 +223,7 @@ impl Connections {
         self.insert(Opened { key, version }, state, now)
     }
 
-    /// Later fragments of a datagram may pass.
+    /// Lets later fragments of a datagram pass.
     ///
     /// # Errors
     /// When the table is full of connections that are in use.

@@ -1,4 +1,4 @@
-//! What a filter sees of a frame.
+//! A filter's view of a frame.
 
 use std::net::Ipv6Addr;
 
@@ -13,8 +13,8 @@ const ARP: u16 = 0x0806;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 
-/// A later fragment that begins earlier could overwrite the ports of the first one: all headers that
-/// were read lie within the head.
+/// The least offset at which a later fragment may begin. All headers that are read lie within the
+/// head, and a fragment that begins earlier could overwrite the ports of the first one.
 const EARLIEST_FRAGMENT: u16 = frame::HEAD_LEN as u16;
 
 /// Flags of TCP: FIN, SYN, RST.
@@ -31,7 +31,7 @@ pub enum Packet {
     Flow {
         /// Its addresses and ports.
         tuple: Tuple,
-        /// What it means for the connection.
+        /// The effect of the packet on the connection.
         event: Event,
     },
     /// An error of ICMP.
@@ -105,8 +105,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a packet of IPv6 has an address that stands for one of IPv4 (RFC 4942, 2.2): rules for
-    /// IPv4 are not for such packets.
+    /// Whether an IPv6 packet has an IPv4-mapped address (RFC 4942, 2.2). Rules for IPv4 must not
+    /// apply to such packets.
     fn claims_v4_in_v6(&self) -> bool {
         let Tuple { source, destination, .. } = self.tuple(0, 0);
         let is_mapped = |bits| Ipv6Addr::from_bits(bits).to_ipv4_mapped().is_some();
@@ -134,7 +134,7 @@ impl Reader<'_> {
             (false, 3 | 11 | 12) | (true, 1..=4) => {
                 Packet::Error { tuple: self.tuple(0, 0), about: self.about() }
             }
-            // Reports of multicast listeners, and neighbour discovery but for routers' messages.
+            // Reports of multicast listeners, and neighbour discovery except routers' messages.
             (true, 130..=133 | 135 | 136 | 143) => Packet::Control,
             (true, 134) => self.flow(tuple::ROUTER_ADVERTISEMENT, 0),
             _ => self.flow(0, 0),

@@ -1,4 +1,4 @@
-//! One rule of a security group, and how it is written.
+//! One rule of a security group, and its text form.
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -189,7 +189,7 @@ fn connections_survive_rules_that_still_allow_them() {
     assert!(port.tcp(In, SYN, PEER, GUEST) && port.tcp(Out, SYN | ACK, GUEST, PEER));
     assert!(port.data(In, datagram) && port.data(Out, datagram.reversed()));
     port.filter.set_rules(rules(&["in tcp 80 from group admins"]));
-    // The reply alone would be allowed by no rule.
+    // No rule would allow the reply by itself.
     assert!(port.tcp(Out, ACK, GUEST, PEER));
     assert!(!port.data(Out, datagram.reversed()) && !port.data(In, datagram));
     assert_eq!(port.filter.connections(), 1);
@@ -245,7 +245,7 @@ fn headers_that_hide_ports_are_refused() {
     let hidden = tcp_frame(SYN, PEER, GUEST);
     assert_eq!(parse(&hidden[..40]), Err(DropReason::Untrackable), "ends within the header");
     let mut options = tcp_frame(SYN, PEER, GUEST);
-    options[14] = 0x4f; // A header of 60 bytes, which is not there.
+    options[14] = 0x4f; // A header of 60 bytes, which is not complete.
     assert_eq!(parse(&options), Err(DropReason::Untrackable));
     let extension = ip_frame(0, "2001:db8::1", "2001:db8::2", &[6, 255, 0, 0, 0, 0, 0, 0]);
     assert_eq!(parse(&extension), Err(DropReason::Untrackable));
@@ -294,7 +294,7 @@ proptest! {
         let _ = Packet::parse(&bytes[..bytes.len().min(frame::HEAD_LEN)], &headers);
     }
 
-    /// The table against a list that is searched.
+    /// Compares the table with a model: a list that is searched.
     #[test]
     fn connections_are_those_of_a_simple_model(
         steps in prop::collection::vec((0u16..12, any::<bool>(), 0u32..40), 1..200),

@@ -16,7 +16,7 @@ pub const DHCP_CLIENT: u16 = 68;
 pub const DHCPV6_CLIENT: u16 = 546;
 pub const DHCPV6_SERVER: u16 = 547;
 
-/// The type of router advertisements (RFC 4861), which stand in a tuple's ports.
+/// The ICMPv6 type of router advertisements (RFC 4861), which a tuple has in place of its ports.
 pub const ROUTER_ADVERTISEMENT: u16 = 134;
 
 /// Source and destination of a packet. All packets of a connection in one direction have the same.

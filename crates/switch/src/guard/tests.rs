@@ -190,7 +190,7 @@ fn neighbour_discovery_claims_listed_addresses_and_the_senders_own() {
     // Detection is sent to a group.
     let detection = neighbour(135, own, &[]);
     assert_eq!(check(&guard, &v6("::", own, 58, &detection)), Err(DropReason::IpSpoofed));
-    // In a fragment nothing is believed.
+    // Nothing in a fragment is trusted.
     let fragment = [&[58, 0, 0, 0, 0, 0, 0, 1][..], &neighbour(136, own, &[])].concat();
     assert_eq!(check(&guard, &v6(own, ALL_NODES, 44, &fragment)), spoofed);
 }

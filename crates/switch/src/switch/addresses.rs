@@ -1,9 +1,9 @@
 //! The IP addresses of stations at ports of this host, for watchers: those that the configuration
 //! gives to ports, and those that stations are heard to have.
 //!
-//! Who claims an address is believed where nothing speaks against it: the frame may enter, the
-//! station is known to be at its port, the configuration gives the address to no other port of the
-//! network, and the port has not claimed too many.
+//! A claim of an address is accepted if the frame may enter, the station is known to be at its
+//! port, the configuration gives the address to no other port of the network, and the port has not
+//! claimed too many.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,19 +18,18 @@ use crate::station::Station;
 use crate::vlan::Network;
 
 impl Switch {
-    /// From now on, a watcher is told of stations in these networks that are heard to have an IP
-    /// address, or are not any more.
+    /// Sets the networks for which a watcher is told of stations whose learned IP addresses change.
     pub fn learn_addresses(&mut self, id: WatcherId, networks: Vec<Network>) {
         self.table.sightings.want_addresses(id, networks);
     }
 
-    /// Whether any watcher wants addresses: as long as none does, nobody needs to tell them.
+    /// Whether any watcher wants addresses. While none does, workers need not report them.
     pub fn learns_addresses(&self) -> Arc<AtomicBool> {
         Arc::clone(self.table.sightings.learns())
     }
 
-    /// The frame with these headers, which the port may send, says that its sender has an IP
-    /// address. False: the address is refused.
+    /// Learns an IP address that the sender of a frame claims to have. The port must be allowed to
+    /// send the frame, which has these headers. False: the address is refused.
     pub fn hear_address(
         &mut self,
         now: u32,
@@ -59,8 +58,8 @@ impl Switch {
         self.table.sightings.addresses_of(station).collect()
     }
 
-    /// The configuration gives these IP addresses to a port, and no others. What its stations were
-    /// heard to have is forgotten: they may claim other addresses than before.
+    /// Sets the IP addresses that the configuration gives to a port. The learned addresses of its
+    /// stations are forgotten, because they may now claim other ones.
     pub fn give_addresses(&mut self, port: PortId, addresses: Vec<IpAddr>) {
         let networks = self.ports.get(&port).into_iter().flat_map(|rule| rule.vlan.networks());
         for network in networks {

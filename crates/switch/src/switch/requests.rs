@@ -1,9 +1,9 @@
 //! Requests (ARP, and neighbour solicitations) for IP addresses of stations on other hosts.
 //!
-//! Such a request is a broadcast or a multicast: without more knowledge, each other host gets a copy.
-//! Where a control plane has said which station has the address, and where that station is, the
-//! request is answered here, in the station's name, or goes to the station's host alone. A wrong
-//! entry is believed until the control plane has withdrawn it, as one of the kernel's bridges is.
+//! Such a request is a broadcast or a multicast, of which each other host would get a copy. If a
+//! control plane has said which station has the address, and where that station is, the request is
+//! answered here, in the station's name, or goes to the station's host alone. A wrong entry is used
+//! until the control plane withdraws it, as in the kernel's bridge.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::verdict::{Decision, Verdict};
 use crate::vlan::Network;
 
 impl Switch {
-    /// Says which station of a network has an IP address; `None`: nobody knows. The caller bounds
-    /// how many there are.
+    /// Sets the station of a network that has an IP address; `None`: it is unknown. The caller must
+    /// bound the number of addresses.
     pub fn set_neighbour(&mut self, network: Network, address: IpAddr, owner: Option<Owner>) {
         self.neighbours.set(network, address, owner);
     }
@@ -29,13 +29,13 @@ impl Switch {
         self.neighbours.forget(network);
     }
 
-    /// Whether any address is known: as long as none is, nobody needs to ask.
+    /// Whether any address is known. While none is, workers need not ask.
     pub fn has_neighbours(&self) -> Arc<AtomicBool> {
         Arc::clone(self.neighbours.exist())
     }
 
-    /// Who has the `address` that a request asks for, and where the request goes, if not to all: to
-    /// the tunnel behind which the owner is. The verdict is for this frame alone.
+    /// The owner of the `address` that a request asks for, and the request's destination if that is
+    /// not all ports: the tunnel to the owner's host. The verdict holds for this frame only.
     pub fn direct(
         &mut self,
         ingress: PortId,

@@ -19,7 +19,7 @@ fn mac(last: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, last])
 }
 
-/// Headers of a frame, by way of the parser that the datapath uses. `tag` is (TPID, TCI).
+/// Headers of a frame, made by the datapath's parser. `tag` is (TPID, TCI).
 fn headers(dst: Mac, src: Mac, tag: Option<(u16, u16)>) -> Headers {
     let mut bytes = [dst.0, src.0].concat();
     if let Some((tpid, tci)) = tag {

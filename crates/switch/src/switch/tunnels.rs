@@ -12,8 +12,8 @@ impl Switch {
         self.reconfigured();
     }
 
-    /// Says that a station is behind a port, whatever is learned elsewhere. One that was pinned to
-    /// another port moves.
+    /// Pins a station to a port. A pin overrides what is learned elsewhere. A station that was
+    /// pinned to another port moves.
     ///
     /// # Errors
     /// When the station or the port is impossible, or there are too many.
@@ -39,14 +39,15 @@ impl Switch {
         known
     }
 
-    /// Frames for those that left long ago are sent on no more.
+    /// Stops forwarding frames for stations that left too long ago.
     pub(super) fn expire_left(&mut self, now: u32) {
         for station in self.tunnels.expire_left(now) {
             self.generations.bump(station);
         }
     }
 
-    /// Whether the source of a frame from this port is learned. A pin that yields is gone then.
+    /// Whether the source of a frame from this port is learned. If it is, a pin that yields is
+    /// removed.
     pub(super) fn learns(&mut self, ingress: PortId, source: Station) -> bool {
         if self.tunnels.yields(ingress, source) {
             return self.unpin(source);
@@ -54,7 +55,7 @@ impl Switch {
         self.tunnels.learns(ingress, source)
     }
 
-    /// Something else than a frame has said that a station is elsewhere.
+    /// Handles a move of a station that was not learned from a frame.
     fn moved(&mut self, station: Station) {
         self.table.forget(station);
         self.generations.bump(station);

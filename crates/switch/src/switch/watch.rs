@@ -5,8 +5,8 @@ use crate::sightings::{Presence, Sighted, Wake, WatcherId};
 use crate::station::Station;
 
 impl Switch {
-    /// From now on, `wake` is called when there is something new about stations of this host, once
-    /// until [`sighted`](Self::sighted) is asked. There is at once: all stations.
+    /// Adds a watcher. `wake` is called when stations of this host change, once until
+    /// [`sighted`](Self::sighted) is called. All stations are new to the watcher at first.
     pub fn watch(&mut self, wake: Wake) -> WatcherId {
         self.table.sightings.watch(wake)
     }
@@ -16,7 +16,7 @@ impl Switch {
         self.table.sightings.unwatch(id);
     }
 
-    /// What is new to a watcher.
+    /// Takes the changes that are new to a watcher.
     pub fn sighted(&mut self, id: WatcherId) -> Sighted {
         match self.table.sightings.take_changed(id) {
             Some(stations) => Sighted::Some(

@@ -6,7 +6,7 @@ use storage::command::{MOST_DISCARDED, MOST_ZEROED, SECTOR};
 /// Most pieces of a request, without header and status: as many as fit a ring of 128 entries.
 pub const SEG_MAX: u32 = 126;
 
-/// Offset of the switch of the write cache.
+/// Offset of the field that switches the write cache.
 pub const WCE_AT: u32 = 32;
 
 /// Bytes of the space, up to the end of the fields of write zeroes.
@@ -25,7 +25,7 @@ fn space(disk: &Disk, queues: u16, write_cache: bool) -> [u8; LEN] {
     put(0, &(image.bytes() / SECTOR).to_le_bytes());
     put(12, &SEG_MAX.to_le_bytes());
     put(20, &image.block().to_le_bytes());
-    // Physical blocks begin at the first block. As few bytes as one are written at once best.
+    // The alignment offset is zero, and the minimal size of an I/O is one physical block.
     let blocks = (image.physical_block() / image.block()).max(1);
     put(24, &[blocks.ilog2() as u8, 0]);
     put(26, &u16::try_from(blocks).unwrap_or(u16::MAX).to_le_bytes());
@@ -40,7 +40,7 @@ fn space(disk: &Disk, queues: u16, write_cache: bool) -> [u8; LEN] {
     space
 }
 
-/// Reads any range of the space. What lies behind the fields reads as zeros.
+/// Reads any range of the space. Bytes behind the fields read as zeros.
 pub fn read(disk: &Disk, queues: u16, write_cache: bool, offset: u32, bytes: &mut [u8]) {
     let space = space(disk, queues, write_cache);
     bytes.fill(0);

@@ -1,8 +1,8 @@
-//! The block device of one connection: starts and stops queues as the session says.
+//! The block device of one connection: starts and stops queues for the session.
 //!
-//! Invariant: between messages, a queue that is started and enabled is attached to the pipeline; one
-//! that is started and disabled is kept here. While a message is handled, all queues that it changes
-//! are kept here.
+//! Invariant: between messages, a queue that is started and enabled is attached to the pipeline;
+//! one that is started and disabled is kept here. While a message is handled, all queues that it
+//! changes are kept here.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use super::queue::{BlkQueue, VringQueue};
 use crate::transport::device::{Declined, Device, LostVring, VringControl, VringStart};
 use crate::transport::feature::Features;
 
-/// Where queues are taken to work.
+/// The host of the queues at work.
 pub trait RequestHost {
-    /// Hands queue number `index` over; returns the name by which it is taken back.
+    /// Hands over queue number `index`; returns the id by which it is taken back.
     fn attach(&self, index: u16, queue: Box<dyn RequestQueue>) -> Option<QueueId>;
 
-    /// Takes a queue back, when none of its requests is under way any more.
+    /// Takes a queue back, once none of its requests is in flight.
     fn detach(&self, queue: QueueId) -> Option<Box<dyn RequestQueue>>;
 
-    /// The image has become longer: the front-end is to be told.
+    /// Notes that the image has grown, so that the front-end is told.
     fn grown(&self) {}
 }
 
@@ -49,7 +49,7 @@ pub struct BlkDevice<H: RequestHost> {
     /// The write cache is on, if the driver can make writes stable at all.
     write_cache: bool,
     queues: Vec<Queue>,
-    /// Queues that were taken back since they were settled last.
+    /// Queues that were taken back since the last commit.
     changed: u32,
 }
 
@@ -69,9 +69,9 @@ impl<H: RequestHost> BlkDevice<H> {
         device
     }
 
-    /// Writes may wait for a flush only if the driver can send one, or can switch the cache off
-    /// (virtio 1.2, 5.2.5.2). An error makes the writes that are not stable yet the driver's loss,
-    /// as that of any flush that fails.
+    /// Sets whether writes are written through. Writes may wait for a flush only if the driver can
+    /// send one, or can switch the cache off (virtio 1.2, 5.2.5.2). If the switch fails, unstable
+    /// writes may be lost, as after any flush that fails.
     fn update_write_through(&mut self) {
         let can_flush = self.features.0 & (bit::FLUSH | bit::CONFIG_WCE) != 0;
         if let Err(error) = self.disk.set_write_through(!(can_flush && self.write_cache)) {
@@ -82,7 +82,7 @@ impl<H: RequestHost> BlkDevice<H> {
         }
     }
 
-    /// Takes note of a length that the image has got while it was not locked here.
+    /// Takes note of a change of the image's length while it was not locked here.
     fn follow_length(&self) {
         let image = self.disk.image();
         if image.has_grown() && image.resize(None).is_ok() {
@@ -149,8 +149,8 @@ impl<H: RequestHost> Device for BlkDevice<H> {
         true
     }
 
-    /// Only the switch of the write cache can be written. Front-ends may write it as a part of the
-    /// whole space.
+    /// Only the field that switches the write cache can be written. Front-ends may write it as a
+    /// part of the whole space.
     fn write_config(&mut self, offset: u32, bytes: &[u8]) -> Result<(), Declined> {
         let at = WCE_AT.checked_sub(offset).and_then(|at| bytes.get(at as usize));
         match at {
@@ -168,16 +168,16 @@ impl<H: RequestHost> Device for BlkDevice<H> {
         self.update_write_through();
     }
 
-    /// Locks the image. Where a guest migrates, the back-end at its former host has it locked until
-    /// the guest has stopped there.
+    /// Locks the image. During a migration, the back-end at the guest's former host keeps the lock
+    /// until the guest has stopped there.
     fn acquire(&mut self) -> Result<(), String> {
         self.disk.image().lock().map_err(|error| error.to_string())?;
         self.follow_length();
         Ok(())
     }
 
-    /// Lets another back-end have the image. If the guest may go on there, what it has written is
-    /// in the image first, not in this host's page cache.
+    /// Unlocks the image for another back-end. If the guest may continue there, its writes are
+    /// flushed from this host's page cache to the image first.
     fn release(&mut self, migrated: bool) {
         let image = self.disk.image();
         let synced = if migrated && !image.is_read_only() { image.sync() } else { Ok(()) };
@@ -198,7 +198,7 @@ impl<H: RequestHost> Device for BlkDevice<H> {
 
     fn stop(&mut self, vring: usize) -> Option<u32> {
         let mut queue = self.take(vring)?;
-        // The ring is let go of anyway.
+        // The ring is dropped anyway.
         let _ = queue.flush();
         Some(queue.position())
     }

@@ -13,11 +13,11 @@ pub mod bit {
 
     /// A request has a limited number of pieces.
     pub const SEG_MAX: u64 = 1 << VIRTIO_BLK_F_SEG_MAX;
-    /// Nothing may change.
+    /// The disk is read-only.
     pub const RO: u64 = 1 << VIRTIO_BLK_F_RO;
     /// The configuration space holds the size of a block.
     pub const BLK_SIZE: u64 = 1 << VIRTIO_BLK_F_BLK_SIZE;
-    /// The size of a physical block is told.
+    /// The configuration space holds the size of a physical block.
     pub const TOPOLOGY: u64 = 1 << VIRTIO_BLK_F_TOPOLOGY;
     /// The driver sends flushes.
     pub const FLUSH: u64 = 1 << VIRTIO_BLK_F_FLUSH;
@@ -27,7 +27,7 @@ pub mod bit {
     pub const MQ: u64 = 1 << VIRTIO_BLK_F_MQ;
     /// The driver may discard ranges.
     pub const DISCARD: u64 = 1 << VIRTIO_BLK_F_DISCARD;
-    /// The driver may have zeros written.
+    /// The driver may request that ranges be filled with zeros.
     pub const WRITE_ZEROES: u64 = 1 << VIRTIO_BLK_F_WRITE_ZEROES;
 }
 

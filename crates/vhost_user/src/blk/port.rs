@@ -55,8 +55,8 @@ pub enum DiskPortError {
     Os(#[from] io::Error),
 }
 
-/// A disk that is being served. Dropped, it ends: its queues are taken from the workers, and its
-/// socket is removed.
+/// A disk that is being served. Dropping it ends the service: its queues are taken from the
+/// workers, and its socket is removed.
 pub struct DiskPort {
     server: Server,
     place: Place,
@@ -112,18 +112,18 @@ impl DiskPort {
         &self.disk
     }
 
-    /// How it is doing.
+    /// The status of its server.
     pub fn status(&self) -> PortStatus {
         self.server.status()
     }
 
-    /// How much of its front-end's memory may be allocated here, and how much was, at most. The
-    /// limit can be changed.
+    /// The account of its front-end's memory: the limit, which can be changed, and an upper bound
+    /// of the allocation so far.
     pub fn account(&self) -> &MemoryAccount {
         &self.account
     }
 
-    /// What the disk may do. In force when this returns.
+    /// Sets the rate limits of the disk, which are in force when this returns.
     pub fn set_limits(&self, rates: DiskRates) {
         self.disk.set_limits(rates);
         self.place.disks.follow_limits();
@@ -140,7 +140,7 @@ impl DiskPort {
         let resized = image.resize(bytes);
         // An image that cannot be unlocked stays locked here.
         let _ = image.unlock();
-        // Nobody else has this event, so it does not block.
+        // No other process has this event, so it does not block.
         let _ = self.changes.signal();
         resized
     }
@@ -171,7 +171,7 @@ impl RequestHost for Place {
     }
 
     fn grown(&self) {
-        // Nobody else has this event, so it does not block.
+        // No other process has this event, so it does not block.
         let _ = self.changes.signal();
     }
 }

@@ -1,8 +1,8 @@
 //! One queue of a disk: a vring of one vhost-user connection as the block pipeline sees it.
 //!
-//! One owner at a time: while a worker has the queue, nobody else touches it; the session takes it
-//! back, when none of its requests is with the kernel any more, changes what has changed, and hands
-//! it over again.
+//! A queue has one owner at a time. While a worker has the queue, only that worker touches it. To
+//! change it, the session takes it back once none of its requests is with the kernel, makes the
+//! change, and hands it over again.
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,16 +21,16 @@ pub(super) trait VringQueue: RequestQueue {
     /// Whether it passes data.
     fn is_enabled(&self) -> bool;
 
-    /// Finds the ring anew in a changed memory.
+    /// Looks up the ring in changed memory.
     ///
     /// # Errors
     /// When the ring is not in the new memory.
     fn set_memory(&mut self, memory: Arc<Memory>) -> Result<(), Violation>;
 
-    /// Where the ring stands, as `GET_VRING_BASE` answers.
+    /// The ring's position, as `GET_VRING_BASE` returns it.
     fn position(&self) -> u32;
 
-    /// For the block pipeline.
+    /// Converts the queue for the block pipeline.
     fn into_request_queue(self: Box<Self>) -> Box<dyn RequestQueue>;
 }
 
@@ -47,8 +47,8 @@ impl<R: RequestRing> BlkQueue<R> {
         BlkQueue { ring, control }
     }
 
-    /// Fails when the guest's memory has a hole, since then what was read were zeros, or soon will
-    /// be; and when more of it was allocated here than may be.
+    /// Fails when the guest's memory has a hole, since reads then return zeros, and when more of it
+    /// was allocated here than allowed.
     fn check_memory(&self) -> Result<(), Violation> {
         self.ring.memory().violation().map_or(Ok(()), Err)
     }
@@ -80,8 +80,8 @@ impl<R: RequestRing + 'static> RequestQueue for BlkQueue<R> {
         Ok(notified)
     }
 
-    /// A driver that gave no kick expects its ring to be looked at all the time: there is always
-    /// something.
+    /// Arms the ring. A driver that gave no kick expects its ring to be polled, so the result is
+    /// always true then.
     fn arm(&mut self) -> Result<bool, QueueError> {
         Ok(self.ring.arm()? || self.control.kick.is_none())
     }

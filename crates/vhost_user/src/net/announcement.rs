@@ -1,9 +1,9 @@
 //! A frame that tells the network where a guest is now.
 //!
-//! A guest that has migrated is behind another port of another switch. Guests whose driver knows
-//! `VIRTIO_NET_F_GUEST_ANNOUNCE` say so themselves; for others the front-end asks the back-end to
-//! broadcast a frame in the guest's name (`SEND_RARP`). The frame is fetched like one of the guest,
-//! so switches learn the address, and what a port may not send is dropped.
+//! A guest that has migrated is behind another port of another switch. A guest whose driver has
+//! `VIRTIO_NET_F_GUEST_ANNOUNCE` announces its new place itself. For others, the front-end asks the
+//! back-end to broadcast a frame in the guest's name (`SEND_RARP`). The frame is fetched like a
+//! frame of the guest, so switches learn the address, and the port's restrictions apply.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use ring::{Memory, Violation};
 /// Bytes of the frame, the shortest that Ethernet has.
 const LEN: usize = 60;
 
-/// A broadcast frame, and whether the datapath has it.
+/// A broadcast frame, and whether it is fetched.
 #[derive(Debug)]
 pub(super) struct Announcement {
     /// Holds an offload header of zeros, and then the frame.
@@ -53,7 +53,7 @@ impl Announcement {
     }
 }
 
-/// A reverse ARP request (RFC 903) that asks for nothing new: the sender's own protocol address.
+/// A reverse ARP request (RFC 903) for the sender's own protocol address, as an announcement.
 fn rarp(Mac(mac): Mac) -> [u8; LEN] {
     const ETHERTYPE: [u8; 2] = [0x80, 0x35];
     // Ethernet, IPv4, the lengths of their addresses, and "request reverse".

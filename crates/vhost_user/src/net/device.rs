@@ -1,11 +1,11 @@
-//! The network device of one connection: starts and stops queue pairs as the session says.
+//! The network device of one connection: starts and stops queue pairs for the session.
 //!
-//! Pairs work elsewhere, where a [`QueueHost`] takes them: the frame pipeline, or a test. Invariant:
-//! between calls, a pair with at least one vring is attached, and no other.
+//! Pairs work at a [`QueueHost`]: the frame pipeline, or a test. Invariant: between calls, exactly
+//! the pairs with at least one vring are attached.
 //!
-//! A worker owns an attached pair. Whatever changes a pair takes it from its worker first, so no
-//! worker ever sees a pair that is half changed. All pairs that a message has changed go back
-//! together: a message has workers follow a new topology at most once.
+//! A worker owns an attached pair. Each change of a pair takes it from its worker first, so no
+//! worker ever sees a pair that is half changed. All pairs that a message has changed are handed
+//! back together, so workers follow a new topology at most once per message.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ use crate::transport::feature::Features;
 /// Smallest MTU of a link, in bytes, as for IPv4 (RFC 791).
 const MIN_MTU: u64 = 68;
 
-/// Where queue pairs are taken to work.
+/// The host of the queue pairs at work.
 pub trait QueueHost {
-    /// Takes pairs back, when nothing of them is under way any more.
+    /// Takes pairs back, once nothing of them is in flight.
     fn take_out(&self, queues: &[QueueId]) -> Vec<Option<Box<dyn QueuePair>>>;
 
-    /// Hands pairs over that are new, or were taken back; returns the names by which they are taken
+    /// Hands pairs over that are new, or were taken back; returns the ids by which they are taken
     /// back again.
     fn put_back(&self, changes: Vec<PairChange>) -> Vec<Option<QueueId>>;
 }
@@ -86,7 +86,7 @@ impl<H: QueueHost> NetDevice<H> {
         NetDevice { host, offer, features: Features::default(), places }
     }
 
-    /// Takes these pairs from where they work, unless they are held already.
+    /// Takes these pairs from their host, unless they are held already.
     fn hold(&mut self, indices: Range<usize>) {
         let places = self.places.get_mut(indices).unwrap_or_default().iter_mut();
         let mut places: Vec<_> =

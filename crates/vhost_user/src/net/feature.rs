@@ -2,8 +2,8 @@
 //!
 //! Two kinds of bits are offered. For most, the offer means that the ring or the frame pipeline
 //! implements the feature. Others concern the front-end only (link status, the control queue,
-//! announcements after a migration); front-ends show their guest only what the back-end offers too,
-//! so those are offered to say that nothing here prevents them.
+//! announcements after a migration); front-ends show their guest only features that the back-end
+//! also offers, so these are offered as well.
 
 use frame::offload::Accepts;
 use virtio_bindings::virtio_net::*;

@@ -29,7 +29,7 @@ impl<R: DeviceRing> NetVring<R> {
         }
     }
 
-    /// Publishes; an interrupt that the driver wants is held.
+    /// Publishes, but defers the interrupt that the driver wants.
     pub(super) fn publish_quietly(&mut self) -> Notified {
         if !std::mem::take(&mut self.unpublished) {
             return Notified::Nothing;
@@ -45,7 +45,7 @@ impl<R: DeviceRing> NetVring<R> {
     /// Puts frames of `run`, one buffer each, up to the first that is not the usual case (see
     /// [`DeviceRing::put_alone`]); returns its number, or the end of the run.
     ///
-    /// Out of line: nothing of the unusual cases takes registers from this loop.
+    /// Out of line, so that the unusual cases take no registers from this loop.
     #[inline(never)]
     pub(super) fn put_each_alone(
         &mut self,
@@ -110,7 +110,7 @@ impl<R: DeviceRing> NetVring<R> {
     }
 }
 
-/// How the guest wants its frames.
+/// The format in which the guest receives frames.
 #[derive(Clone, Copy)]
 pub(super) struct RxFormat {
     /// Bytes of the offload header.

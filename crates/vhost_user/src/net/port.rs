@@ -24,9 +24,9 @@ use crate::transport::status::PortStatus;
 /// descriptors.
 pub const MAX_QUEUES: u16 = 128;
 
-/// Bytes of a front-end's memory that may be allocated here, unless its port says otherwise. A guest
-/// that is no larger cannot be stopped for it; of a larger one, so much is more than lies in receive
-/// buffers that the guest itself has never touched.
+/// Bytes of a front-end's memory that may be allocated here, unless its port says otherwise. A
+/// guest that is no larger can never exceed the limit. For a larger guest, the limit is more than
+/// the receive buffers that it has never touched itself.
 pub const DEFAULT_MEMORY: u64 = 16 << 30;
 
 /// The configuration of a port.
@@ -89,7 +89,7 @@ pub enum StartError {
     /// The fabric refuses the port.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The state of another process does not fit.
+    /// The state of another process is not usable here.
     #[error(transparent)]
     State(#[from] HandOverError),
     /// No thread or descriptor is left.
@@ -97,8 +97,8 @@ pub enum StartError {
     Os(#[from] io::Error),
 }
 
-/// A port that is being served. Dropped, it ends: its queues are taken out of the fabric, and its
-/// socket is removed.
+/// A port that is being served. Dropping it ends the service: its queues are taken out of the
+/// fabric, and its socket is removed.
 pub struct Port {
     server: Server,
     fabric: FabricPort,
@@ -119,12 +119,12 @@ impl Port {
         })
     }
 
-    /// Adds a port to `fabric` with the state of one in another process. It serves nobody and
-    /// has no queues before [`Server::start_saved`].
+    /// Adds a port to `fabric` with the state of one in another process. The port serves no
+    /// front-end and has no queues before [`Server::start_saved`].
     ///
     /// # Errors
-    /// As of [`start`](Self::start), and when the state does not fit. Then nothing has changed, in
-    /// the other process neither.
+    /// As for [`start`](Self::start), and when the state is not usable. Then nothing has
+    /// changed, in either process.
     pub fn restore(
         fabric: Arc<Fabric>,
         config: PortConfig,
@@ -180,18 +180,18 @@ impl Port {
         self.fabric.port
     }
 
-    /// How it is doing.
+    /// The status of its server.
     pub fn status(&self) -> PortStatus {
         self.server.status()
     }
 
-    /// Its server, which another process may go on with.
+    /// Its server, which another process may take over.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// How much of its front-end's memory may be allocated here, and how much was. The limit can be
-    /// changed.
+    /// The account of its front-end's memory: the limit, which can be changed, and an upper bound
+    /// of the allocation so far.
     pub fn account(&self) -> &MemoryAccount {
         &self.account
     }
@@ -214,7 +214,7 @@ impl Drop for Port {
 struct FabricPort {
     fabric: Arc<Fabric>,
     port: PortId,
-    /// Set when the port was removed: its number may be another port's then.
+    /// Set when the port was removed, since its number may then belong to another port.
     removed: Arc<Mutex<bool>>,
 }
 

@@ -1,8 +1,8 @@
 //! A guest's queue pair: the rings of one vhost-user connection as the datapath sees them.
 //!
-//! One owner at a time: while a worker has the pair, nobody else touches it; the session takes it
-//! back, changes what has changed, and hands it over again. Everything that a worker does here is
-//! bounded by the burst that it does it for, and nothing blocks.
+//! A pair has one owner at a time. While a worker has the pair, only that worker touches it. To
+//! change it, the session takes it back, makes the change, and hands it over again. All work of a
+//! worker here is bounded by its burst, and nothing blocks.
 
 use std::any::Any;
 use std::ops::Range;
@@ -63,14 +63,14 @@ impl<R: DeviceRing + 'static> NetQueuePair<R> {
         RxFormat { vnet_len: self.vnet_len, mergeable: self.mergeable, csum: self.accepts.csum }
     }
 
-    /// Fails when the guest's memory has a hole: then what was read were zeros, or soon will be. And
-    /// when more of it was allocated here than may be.
+    /// Fails when the guest's memory has a hole, since reads then return zeros, and when more of it
+    /// was allocated here than allowed.
     #[inline]
     fn check_memory(&self) -> Result<(), Violation> {
         self.memory.as_ref().and_then(|memory| memory.violation()).map_or(Ok(()), Err)
     }
 
-    /// The reason for a violation: zeros in place of a ring can look like any.
+    /// The root cause of a violation: zeros in place of a ring can look like any violation.
     #[cold]
     fn breach(&self, violation: Violation) -> QueueError {
         self.check_memory().err().unwrap_or(violation).into()
@@ -94,7 +94,7 @@ impl<R: DeviceRing + 'static> VringPair for NetQueuePair<R> {
 
     fn stop(&mut self, direction: Direction) -> Option<u32> {
         let mut vring = self.vring(direction).take()?;
-        // The ring is let go of anyway.
+        // The ring is dropped anyway.
         let _ = vring.publish();
         Some(vring.ring.position())
     }
@@ -139,7 +139,8 @@ impl<R: DeviceRing + 'static> QueuePair for NetQueuePair<R> {
             None => {
                 burst.fill(self.vnet_len, |gather, chains, max| tx.ring.fetch(gather, chains, max))
             }
-            // Frames complete in their order, so none of the guest's is on its way meanwhile.
+            // Frames complete in order, so the announcement waits until no frame of the guest is in
+            // flight.
             Some(_) if tx.ring.in_flight() > 0 => return Ok(()),
             Some(announcement) => announcement.fetch(self.vnet_len, burst),
         };
@@ -324,7 +325,7 @@ impl<R: DeviceRing + 'static> RxProgress for NetQueuePair<R> {
     }
 }
 
-/// Drops what a ring sends that is not enabled.
+/// Drops the frames of a ring that is not enabled.
 #[cold]
 fn refuse(burst: &mut Burst) {
     for frame in burst.frames_mut() {

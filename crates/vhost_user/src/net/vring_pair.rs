@@ -26,29 +26,29 @@ impl Direction {
 
 /// Operations of a session on a pair that no worker has.
 pub trait VringPair: QueuePair {
-    /// Attaches to a ring in the guest's memory, in place of what was there, and goes on where the
-    /// ring shows that it stands.
+    /// Attaches to a ring in the guest's memory, in place of a previous one, and continues at the
+    /// position that the ring shows.
     ///
     /// # Errors
-    /// When the ring cannot be where it is said to be.
+    /// When the ring's place or position is not valid.
     fn start(&mut self, direction: Direction, start: VringStart<'_>)
     -> Result<Recovery, Violation>;
 
-    /// Lets go of a ring and says where it stands, as `GET_VRING_BASE` answers. `None`: it was not
-    /// started.
+    /// Drops a ring and returns its position, as `GET_VRING_BASE` reports it. `None`: the ring was
+    /// not started.
     fn stop(&mut self, direction: Direction) -> Option<u32>;
 
     /// Changes how a ring that is started signals and whether it passes data.
     fn control(&mut self, direction: Direction, control: VringControl);
 
-    /// Finds the ring anew in a changed memory; one that is not started does not mind.
+    /// Looks up the ring in changed memory. A ring that is not started is ignored.
     ///
     /// # Errors
     /// When the ring is not in the new memory.
     fn set_memory(&mut self, direction: Direction, memory: Arc<Memory>) -> Result<(), Violation>;
 
-    /// Sends a frame that announces `mac`, the guest's address, before all that the guest sends next.
-    /// A pair that does not transmit sends none.
+    /// Sends a frame that announces `mac`, the guest's address, before all that the guest sends
+    /// next. A pair that does not transmit sends none.
     fn announce(&mut self, mac: Mac);
 
     /// Whether the ring is started.

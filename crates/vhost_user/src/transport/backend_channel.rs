@@ -1,7 +1,7 @@
 //! The socket on which a front-end reads requests of the back-end (`SET_BACKEND_REQ_FD`).
 //!
-//! The front-end may have sent anything, and may never read: messages are sent without waiting, and
-//! one that finds no room is lost. None of them asks for a reply.
+//! The front-end may have sent any descriptor, and may never read. So messages are sent without
+//! waiting, and a message that finds no room is lost. None of them asks for a reply.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -28,7 +28,7 @@ impl BackendChannel {
     /// The configuration space has changed.
     pub(super) fn announce_config_change(&self) {
         let message = encode_backend_request(CONFIG_CHANGE);
-        // What is no socket, closed or full is the front-end's own loss.
+        // If the descriptor is no socket, closed or full, only the front-end loses.
         let _ = send(&self.0, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }

@@ -1,9 +1,9 @@
 //! One connected socket: messages out of its bytes, replies into it.
 //!
-//! Nothing here blocks. A front-end that sends half a message, or does not read its replies, keeps
-//! only its own connection waiting; whoever waits for it can be told to stop. Descriptors that come
-//! along belong to the message whose bytes they came with, since no more is read at a time than the
-//! message at hand still lacks.
+//! Nothing here blocks. A front-end that sends half a message, or does not read its replies, delays
+//! only its own connection, whose thread can be told to stop. Descriptors belong to the message
+//! whose bytes they came with, since no more bytes are read at a time than the present message
+//! still lacks.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,8 +22,7 @@ use super::saved::{Files, HandOverError, SavedConnection, SavedSession};
 /// Why a connection cannot be read or written any more.
 #[derive(Debug, Error)]
 pub enum ConnectionError {
-    /// A header that makes no sense, or too many descriptors: where the next message begins cannot
-    /// be known.
+    /// An invalid header, or too many descriptors. The start of the next message is unknown then.
     #[error(transparent)]
     Message(#[from] BadMessage),
     /// The front-end closed the connection within a message.
@@ -69,7 +68,7 @@ pub struct Connection {
     have: usize,
     fds: Vec<OwnedFd>,
     outgoing: Vec<u8>,
-    /// Goes out beside the first of these bytes.
+    /// Sent beside the first of these bytes.
     outgoing_file: Option<OwnedFd>,
 }
 
@@ -86,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// The connection, for another process. What its front-end has said is `session`.
+    /// The connection, for another process. `session` is the state that its front-end has set.
     pub(super) fn save(
         &self,
         files: &mut Files,
@@ -131,7 +130,7 @@ impl Connection {
         sockopt::socket_peercred(&self.socket).ok().map(|cred| cred.pid.as_raw_nonzero().get())
     }
 
-    /// Reads what there is, up to the end of one message.
+    /// Reads the available bytes, up to the end of one message.
     ///
     /// # Errors
     /// When the bytes make no sense, or the socket fails.
@@ -194,7 +193,7 @@ impl Connection {
         }
     }
 
-    /// Sends `bytes`, or keeps what the front-end does not take yet.
+    /// Sends `bytes`, or keeps those that the socket does not take yet.
     ///
     /// # Errors
     /// When the socket fails.
@@ -232,7 +231,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends as much as fits, the first time with the file. The number of bytes.
+    /// Sends as many bytes as fit, the first time with the file. Returns their number.
     fn send_some(&self) -> Result<usize, Errno> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let Some(file) = &self.outgoing_file else {
@@ -245,8 +244,7 @@ impl Connection {
         sendmsg(&self.socket, &[IoSlice::new(&self.outgoing)], &mut control, flags)
     }
 
-    /// Whether replies wait to be taken. Then nothing more is to be read, so that they cannot pile
-    /// up.
+    /// Whether replies wait to be sent. No message is read then, so that replies cannot pile up.
     pub fn is_clogged(&self) -> bool {
         !self.outgoing.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The seam between the transport and a device: what a session needs from either.
+//! The interface between the transport and a device.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ pub struct VringControl {
 pub struct VringStart<'a> {
     /// The guest's memory.
     pub memory: &'a Arc<Memory>,
-    /// Where the ring lies there, and where it stands as the front-end says.
+    /// The ring's place in it, and its position according to the front-end.
     pub config: &'a RingConfig,
     /// How it notifies, and whether it passes data.
     pub control: VringControl,
-    /// Where the ring keeps its position, if the front-end has such a record.
+    /// The front-end's record of the ring's position, if there is one.
     pub record: Option<RingRecord>,
 }
 
@@ -46,7 +46,7 @@ pub struct LostVring {
     pub violation: Violation,
 }
 
-/// Why a device declines a request that is sound.
+/// Why a device declines a well-formed request.
 #[derive(Debug)]
 pub enum Declined {
     /// The device does not offer the request.
@@ -106,8 +106,8 @@ pub trait Device {
         Err(Declined::NotOffered)
     }
 
-    /// `SEND_RARP`: the guest with this address has migrated to this host, and the network is to
-    /// learn it.
+    /// `SEND_RARP`: the guest with this address has migrated to this host, and the device must
+    /// announce that to the network.
     ///
     /// # Errors
     /// When the device declines.
@@ -116,37 +116,39 @@ pub trait Device {
         Err(Declined::NotOffered)
     }
 
-    /// The features that were negotiated, apart from the log. Called only while all vrings are stopped.
+    /// The features that were negotiated, apart from the log. Called only while all vrings are
+    /// stopped.
     fn set_features(&mut self, features: Features);
 
-    /// A vring is about to be started while none runs: the device takes what its vrings need.
+    /// Takes the resources that the vrings need. Called before a vring is started while none runs.
     ///
     /// # Errors
-    /// Why the device cannot have that, in a line for people.
+    /// Why the resources are not available, in a line for people.
     fn acquire(&mut self) -> Result<(), String> {
         Ok(())
     }
 
-    /// No vring runs any more. `migrated`: a log of written pages was in use, so the guest may go
-    /// on at another host.
+    /// Releases these resources, since no vring runs any more. `migrated`: a log of written pages
+    /// was in use, so the guest may continue at another host.
     fn release(&mut self, migrated: bool) {
         let _ = migrated;
     }
 
-    /// Starts a vring where the ring itself shows that it stands, and returns what it shows.
+    /// Starts a vring at the position that the ring itself shows, and returns how that was found.
     ///
     /// # Errors
-    /// When the vring cannot be where it is said to be.
+    /// When the vring's place or position is not valid.
     fn start(&mut self, vring: usize, start: VringStart<'_>) -> Result<Recovery, Violation>;
 
     /// Stops a vring; returns its position as `GET_VRING_BASE` reports it. `None`: the vring was
     /// not started.
     fn stop(&mut self, vring: usize) -> Option<u32>;
 
-    /// Several vrings are about to change. None passes data until [`commit`](Device::commit).
+    /// Holds all vrings, because several are about to change. None passes data until
+    /// [`commit`](Device::commit).
     fn hold_all(&mut self);
 
-    /// All changes are made: vrings pass data again. Returns how many queues have changed.
+    /// Ends the changes: vrings pass data again. Returns how many queues have changed.
     fn commit(&mut self) -> u32;
 
     /// Changes how a started vring notifies and whether it passes data.

@@ -49,7 +49,7 @@ pub enum SessionError {
         /// Its address in the front-end's address space.
         addr: u64,
     },
-    /// A vring that cannot be as described.
+    /// A vring whose description is not valid.
     #[error("ring {ring}: {violation}")]
     Ring {
         /// Number of the vring.
@@ -68,7 +68,7 @@ pub enum SessionError {
         /// The first guest address behind the memory.
         memory: u64,
     },
-    /// The device cannot have what its vrings need.
+    /// A resource that the vrings need is not available.
     #[error("{0}")]
     Unavailable(String),
     /// A kick, call or error descriptor that is no eventfd.
@@ -79,7 +79,7 @@ pub enum SessionError {
         /// Number of the vring.
         ring: u8,
     },
-    /// In-flight records that cannot be, or are too long.
+    /// In-flight records that are impossible or too long.
     #[error("in-flight records of {queues} rings of {queue_size} entries cannot be kept")]
     Inflight {
         /// Number of vrings.
@@ -93,7 +93,7 @@ pub enum SessionError {
     /// In-flight records whose memory cannot be mapped.
     #[error("in-flight records: {0}")]
     Records(MapError),
-    /// More regions than were promised.
+    /// More regions than `GET_MAX_MEM_SLOTS` allows.
     #[error("ADD_MEM_REG beyond {MAX_REGIONS} regions")]
     TooManyRegions,
     /// A value that the device declines.

@@ -1,10 +1,10 @@
 //! Event descriptors: those that a front-end sends, and our own.
 //!
 //! The front-end keeps the other end of what it sends, and may send anything. Only a real eventfd
-//! is let in, so that no write of ours can reach a file, fill a pipe or kill the process; and it is
-//! made non-blocking, so that a counter which the front-end has filled to the brim is an interrupt
-//! that is pending anyway, and not a worker that waits. A front-end that makes it blocking again is
-//! found out by [`ring::interrupt`].
+//! is accepted, so that no write of ours can reach a file, fill a pipe or raise `SIGPIPE`. The
+//! eventfd is made non-blocking: if a hostile front-end fills its counter, the interrupt is pending
+//! anyway, and no worker waits. [`ring::interrupt`] detects a front-end that makes it blocking
+//! again.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,7 +31,7 @@ impl Event {
         Some(Event(fd))
     }
 
-    /// A new one.
+    /// A new event.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -42,7 +42,7 @@ impl Event {
     /// Signals it.
     ///
     /// # Errors
-    /// When its other end has been made to block.
+    /// When the front-end has made it blocking and filled its counter.
     #[inline]
     pub fn signal(&self) -> Result<(), Violation> {
         interrupt(self.0.as_fd())

@@ -78,7 +78,7 @@ pub mod protocol {
     pub const REPLY_ACK: u64 = 1 << 3;
     /// The front-end tells the MTU.
     pub const NET_MTU: u64 = 1 << 4;
-    /// The back-end sends requests, too, on a socket of its own.
+    /// The back-end also sends requests, on a socket of its own.
     pub const BACKEND_REQ: u64 = 1 << 5;
     /// The back-end serves the configuration space.
     pub const CONFIG: u64 = 1 << 9;
@@ -91,7 +91,7 @@ pub mod protocol {
 
     /// All that the transport offers; a device adds its own.
     ///
-    /// `STATUS` is not offered: stopping vrings says all that it could.
+    /// `STATUS` is not offered, since it would add nothing to the start and stop of vrings.
     pub const OFFERED: u64 =
         MQ | LOG_SHMFD | REPLY_ACK | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS;
 }

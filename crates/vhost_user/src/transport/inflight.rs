@@ -1,8 +1,8 @@
 //! Memory for in-flight records (`GET_INFLIGHT_FD`, `SET_INFLIGHT_FD`).
 //!
-//! A front-end asks for such memory once, and shows it to the back-end of each later connection.
-//! Between the two it may have changed anything, its length included: each record is checked as a
-//! ring is started, and a ring without a good one is started without one.
+//! A front-end asks for such memory once, and shows it to the back-end of each later connection. In
+//! between, a hostile front-end may have changed anything, including the length. So each record is
+//! checked when a ring is started, and a ring without a valid record is started without one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -42,7 +42,7 @@ impl InflightRecords {
     /// their description and their file.
     ///
     /// # Errors
-    /// When there can be no such rings, or no memory.
+    /// When such rings are impossible, or there is no memory.
     pub(super) fn create(
         wanted: &Inflight,
         most: usize,
@@ -67,8 +67,8 @@ impl InflightRecords {
         Ok((records, described, file))
     }
 
-    /// Records that a back-end made before. Pages of them that this process allocates are charged to
-    /// `account`, since the file may be any that the front-end likes.
+    /// Records that a back-end made before. Pages of them that this process allocates are charged
+    /// to `account`, since the front-end may choose any file.
     ///
     /// # Errors
     /// When they are too long or too short, the file is none that can be mapped, or the account is
@@ -117,7 +117,8 @@ impl InflightRecords {
             .map_err(|error| HandOverError::Unusable(error.to_string()))
     }
 
-    /// The record of ring number `ring`, if there is a good one for a ring of this layout and size.
+    /// The record of ring number `ring`, if there is a valid one for a ring of this layout and
+    /// size.
     pub(super) fn record(&self, ring: usize, packed: bool, size: u16) -> Option<RingRecord> {
         let at = self.at(ring).filter(|_| self.packed == packed)?;
         RingRecord::open(Arc::clone(&self.memory), at, size)
@@ -151,7 +152,7 @@ mod tests {
         }
     }
 
-    /// Whoever truncates the file, or writes into it, loses records only.
+    /// A front-end that truncates the file, or writes into it, only loses records.
     #[test]
     fn what_a_front_end_does_to_records_harms_them_only() {
         let (_, described, file) = InflightRecords::create(&WANTED, 4, true).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! A front-end sends the whole table at once (`SET_MEM_TABLE`), or adds and removes regions one by
 //! one (`ADD_MEM_REG`, `REM_MEM_REG`). The descriptors are kept, because each change maps all
-//! regions anew: what was mapped before stays mapped as long as frames in flight point into it.
+//! regions again. The former mapping stays as long as frames in flight point into it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -62,7 +62,7 @@ impl MemoryTable {
     /// Maps all regions. Pages of them that this process allocates are charged to `account`.
     ///
     /// # Errors
-    /// When they cannot be a guest's memory, or the kernel refuses.
+    /// When they are not a valid memory table, or the kernel refuses.
     pub(super) fn map(&self, account: &Arc<MemoryAccount>) -> Result<Arc<Memory>, MapError> {
         let spec = |Entry { region, file }: &Entry| {
             Ok(RegionSpec {

@@ -1,8 +1,8 @@
 //! vhost-user messages: parsing requests, encoding replies.
 //!
 //! Pure functions, no socket. A message is a 12-byte header (request, flags, payload size), a
-//! payload, and file descriptors beside it. All fields are little endian here: the protocol uses the
-//! byte order of the host, and this crate is built for little-endian hosts only.
+//! payload, and file descriptors beside it. All fields are little endian here: the protocol uses
+//! the byte order of the host, and this crate is built for little-endian hosts only.
 //!
 //! Everything comes from a front-end that may be hostile. A header is checked before its payload is
 //! awaited, so that a size cannot make this process allocate; payloads have exactly the size that

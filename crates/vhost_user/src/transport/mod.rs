@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - A message is checked completely before any of it takes effect, and each has a bounded size.
-//! - Only eventfds ([`event`]) and memory files are accepted from a front-end, so neither writing to
+//! - Only eventfds ([`event`]) and memory files are accepted from a front-end, so neither writing
+//!   to
 //!   nor mapping a descriptor can block or signal this process.
 //! - A vring is started only while its size, addresses and memory are known, and only a stopped
 //!   vring changes them.

@@ -1,8 +1,8 @@
 //! The state of a server and its connection, as one process hands it to another.
 //!
-//! Descriptors travel beside the state, in a list; the state has their numbers in that list. Whoever
-//! takes state over checks it as messages of a front-end are checked: the process that it comes from
-//! was reachable by guests.
+//! Descriptors travel beside the state, in a list; the state has their numbers in that list. A
+//! process that takes over state checks it as it checks messages of a front-end, because hostile
+//! guests could reach the former process.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,10 +16,10 @@ pub type FileNumber = u32;
 /// Why state cannot be handed over or taken over.
 #[derive(Debug, Error)]
 pub enum HandOverError {
-    /// The guest is on its way to another host.
+    /// The guest is migrating to another host.
     #[error("its guest is being migrated; wait until that has ended")]
     Migrates,
-    /// The server does something else for too long.
+    /// The server was busy for too long.
     #[error("its thread does not answer")]
     Busy,
     /// The system refused.
@@ -40,7 +40,7 @@ impl Files {
         Files(files.into_iter().map(Some).collect())
     }
 
-    /// Adds a duplicate of a descriptor; its number.
+    /// Adds a duplicate of a descriptor. Returns its number.
     ///
     /// # Errors
     /// When there are no descriptors left.
@@ -70,7 +70,7 @@ impl Files {
 pub struct SavedServer {
     /// The listening socket; `None`: this side connects.
     pub listener: Option<SavedListener>,
-    /// The front-end; `None`: nobody is connected.
+    /// The front-end; `None`: none is connected.
     pub connection: Option<SavedConnection>,
     /// Connections so far.
     pub connections: u64,
@@ -78,9 +78,9 @@ pub struct SavedServer {
     pub violations: u64,
     /// Messages so far that waited for the port's budget.
     pub control_delayed: u64,
-    /// Vrings so far that did not show where they stand.
+    /// Vrings so far that did not show their position.
     pub unclear: u64,
-    /// Vrings so far that went on where they showed to stand.
+    /// Vrings so far that continued at the position that they showed.
     pub recovered: u64,
 }
 
@@ -94,7 +94,7 @@ pub struct SavedListener {
     pub file: (u64, u64),
 }
 
-/// A connection, the messages under way in it, and what its front-end has said.
+/// A connection, its incomplete messages, and the state that its front-end has set.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedConnection {
@@ -108,11 +108,11 @@ pub struct SavedConnection {
     pub outgoing: Vec<u8>,
     /// The descriptor beside the first of them.
     pub outgoing_file: Option<FileNumber>,
-    /// What the front-end has said.
+    /// The state that the front-end has set.
     pub session: SavedSession,
 }
 
-/// What a front-end has said.
+/// The state that a front-end has set.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedSession {
@@ -124,7 +124,7 @@ pub struct SavedSession {
     pub regions: Vec<SavedRegion>,
     /// Memory for in-flight records.
     pub inflight: Option<SavedInflight>,
-    /// Where the front-end reads requests of this side.
+    /// The socket on which the front-end reads requests of this side.
     pub backend_channel: Option<FileNumber>,
     /// The vrings, in the order of their numbers.
     pub vrings: Vec<SavedVring>,
@@ -189,5 +189,6 @@ pub struct SavedVring {
     pub err: Option<FileNumber>,
 }
 
-/// Positions of the vrings that were in service, by their numbers, as `GET_VRING_BASE` reports them.
+/// Positions of the vrings that were in service, by their numbers, as `GET_VRING_BASE` reports
+/// them.
 pub type Positions = Vec<Option<u32>>;

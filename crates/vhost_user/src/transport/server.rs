@@ -2,8 +2,8 @@
 //!
 //! Every port has a server of its own, so that a slow or hostile front-end delays only itself. The
 //! thread sleeps in `poll`, on the socket and on two events: one that ends it, and one that workers
-//! signal when a queue breaks the protocol. It never waits for the front-end in any other way, so it
-//! ends when it is told to.
+//! signal when a queue breaks the protocol. The thread never waits for the front-end in any other
+//! way, so it always ends on request.
 
 mod end;
 mod endpoint;
@@ -31,9 +31,9 @@ pub use fault::QueueFaults;
 pub use subject::Subject;
 use subject::log;
 
-/// How long a server's thread may take to end. It never waits for its front-end, but closing a
-/// descriptor that a front-end has sent can take long: a file behind a network or a process, a
-/// socket that lingers.
+/// How long a server's thread may take to end. The thread never waits for its front-end, but
+/// closing a descriptor that a hostile front-end has sent can take long: a file behind a network or
+/// a process, or a socket that lingers.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Stack of a server's thread, in bytes.
@@ -50,7 +50,7 @@ pub trait Port: Send + 'static {
     /// The account that the memory of front-ends is charged to.
     fn account(&self) -> Arc<MemoryAccount>;
 
-    /// The server serves no more connections.
+    /// Called when the server serves no more connections.
     fn remove(&self);
 
     /// Readable when the configuration space has changed since it was cleared.
@@ -59,12 +59,12 @@ pub trait Port: Send + 'static {
     }
 }
 
-/// A port that is being served. Dropped, it ends, and its socket is removed.
+/// A port that is being served. Dropping it ends the service and removes its socket.
 pub struct Server {
     subject: Subject,
     status: SharedStatus,
     stop: Arc<Event>,
-    /// Has the thread look at its requests.
+    /// Makes the thread look at its requests.
     hand_over: Arc<Event>,
     requests: Sender<hand_over_request::HandOverRequest>,
     thread: Option<JoinHandle<()>>,
@@ -73,8 +73,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `port` to the front-ends of `endpoint`. Queues that break the protocol are reported to
-    /// `faults`. The subject is for the log.
+    /// Serves `port` to the front-ends of `endpoint`. Queues that break the protocol are reported
+    /// to `faults`. The subject is for the log.
     ///
     /// # Errors
     /// When no thread or descriptor is left.
@@ -119,17 +119,17 @@ impl Server {
         Ok(Server { subject, status, stop, hand_over, requests, thread, ended })
     }
 
-    /// How it is doing.
+    /// The status of the server.
     pub fn status(&self) -> PortStatus {
         self.status.read()
     }
 
     /// Ends it, and waits until it has ended, or for two seconds.
     pub fn stop(&mut self) {
-        // Nobody else has this event, so it does not block.
+        // No other process has this event, so it does not block.
         let _ = self.stop.signal();
         let Some(thread) = self.thread.take() else { return };
-        // A thread that waits for a request waits for none any more.
+        // This ends the wait of a thread for a request.
         self.requests = mpsc::channel().0;
         match self.ended.recv_timeout(STOP_TIMEOUT) {
             Err(RecvTimeoutError::Timeout) => {
@@ -151,7 +151,8 @@ impl Drop for Server {
     }
 }
 
-/// A thread's name has at most 15 bytes; the kernel would cut the rest, possibly within a character.
+/// A thread's name has at most 15 bytes; the kernel would cut the rest, possibly within a
+/// character.
 fn thread_name(subject: &str) -> String {
     let short: String = subject.chars().filter(char::is_ascii_graphic).take(12).collect();
     format!("rm-{short}")

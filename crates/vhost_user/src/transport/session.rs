@@ -1,11 +1,12 @@
 //! The state of one connection: requests in, replies and calls of the device out.
 //!
-//! No socket and no thread: the owner of those reads a message and calls [`Session::answer`].
+//! A session has no socket and no thread: their owner reads a message and calls
+//! [`Session::answer`].
 //!
-//! The session demands as little order of a front-end as possible. Stock front-ends enable vrings
-//! before they have negotiated features, repeat `SET_FEATURES` for every queue pair while others
-//! already run, and describe vrings in different orders. So a vring starts when everything that it
-//! depends on is known, and only what would change under a running vring is refused.
+//! The session depends as little as possible on the order of messages. Stock front-ends enable
+//! vrings before they have negotiated features, repeat `SET_FEATURES` for every queue pair while
+//! others already run, and describe vrings in different orders. So a vring starts when everything
+//! that it depends on is known, and only changes under a running vring are refused.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -54,13 +55,13 @@ pub struct Session<D: Device> {
     reply_file: Option<OwnedFd>,
     /// Regions, logs and in-flight records that the request at hand has mapped.
     mapped: u32,
-    /// Where the front-end reads requests of this side.
+    /// The socket on which the front-end reads requests of this side.
     backend_channel: Option<BackendChannel>,
 }
 
 impl<D: Device> Session<D> {
-    /// A connection on which nothing was said yet. Pages of the front-end's memory that this
-    /// process allocates are charged to `account`.
+    /// A session without any message yet. Pages of the front-end's memory that this process
+    /// allocates are charged to `account`.
     pub fn new(device: D, account: Arc<MemoryAccount>) -> Self {
         Session {
             vrings: Vrings::new(device),
@@ -93,8 +94,8 @@ impl<D: Device> Session<D> {
         self.vrings.unclear()
     }
 
-    /// Vrings that were started elsewhere than the front-end said, or perhaps should have been,
-    /// since the last call.
+    /// Vrings that were started, since the last call, at another position than the front-end's, or
+    /// perhaps should have been.
     pub fn take_recovered(&mut self) -> Vec<(usize, Recovery)> {
         self.vrings.take_recovered()
     }
@@ -111,7 +112,7 @@ impl<D: Device> Session<D> {
         self.table.len()
     }
 
-    /// Serves a request, and says what to reply. All of `fds` are used or closed.
+    /// Serves a request. Returns the reply. All of `fds` are used or closed.
     pub fn answer(&mut self, header: &Header, payload: &[u8], fds: Vec<OwnedFd>) -> Answer {
         let before = ThreadUsage::now();
         let result = Request::parse(header, payload, fds.len())
@@ -265,7 +266,7 @@ impl<D: Device> Session<D> {
         Ok(())
     }
 
-    /// Tells the front-end that the configuration space has changed, if it wants to be told.
+    /// Tells the front-end that the configuration space has changed, if it has asked for that.
     pub fn announce_config_change(&self) {
         if let Some(channel) = &self.backend_channel {
             channel.announce_config_change();
@@ -297,8 +298,8 @@ impl<D: Device> Session<D> {
         Ok(())
     }
 
-    /// Marks written pages in `area` of `file` from now on. Front-ends send the same log once for each
-    /// queue pair.
+    /// Marks written pages in `area` of `file` from now on. Front-ends send the same log once for
+    /// each queue pair.
     fn set_log(
         &mut self,
         area: &LogArea,
@@ -353,9 +354,9 @@ impl<D: Device> Session<D> {
         self.remap_partly()
     }
 
-    /// Removes a region; removing it again changes nothing, for the same reason. A front-end that
-    /// splits or moves a region removes it before it adds the replacement; vrings that lie in it are
-    /// stopped meanwhile.
+    /// Removes a region. Removing it again changes nothing, since QEMU up to version 8 reports
+    /// every change once for each queue pair. A front-end that splits or moves a region removes it
+    /// before it adds the replacement; vrings that lie in it are stopped meanwhile.
     fn remove_region(&mut self, region: &Region) -> Result<(), SessionError> {
         match self.table.remove(region) {
             true => self.remap_partly(),

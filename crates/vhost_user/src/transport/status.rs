@@ -1,4 +1,4 @@
-//! How a server is doing.
+//! The status of a server.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -33,21 +33,20 @@ pub struct PortStatus {
     pub connections: u64,
     /// Connections that were ended because the front-end broke the protocol.
     pub violations: u64,
-    /// Messages so far that waited because the front-ends had used up what they may cost the
-    /// workers.
+    /// Messages so far that waited because the port had overdrawn its control budget.
     pub control_delayed: u64,
     /// Why this side ended the last connection, or why none could be made.
     pub reason: Option<String>,
     /// Numbers of the vrings that may have been started in the wrong place.
     pub unclear_vrings: Vec<usize>,
-    /// Vrings so far that did not show where they stand.
+    /// Vrings so far that did not show their position.
     pub unclear: u64,
-    /// Vrings so far that went on where they showed to stand, not where the front-end said.
+    /// Vrings so far that continued at the position that they showed, and not at the front-end's.
     pub recovered: u64,
 }
 
 impl PortStatus {
-    /// The complaint about the port's vrings, or about its last connection.
+    /// A problem with the port's vrings or its last connection, if there is one.
     pub fn complaint(&self) -> Option<String> {
         match self.unclear_vrings.as_slice() {
             [] => self.reason.clone(),

@@ -1,8 +1,8 @@
 //! The state that the front-end has set for one vring.
 //!
-//! A vring has two independent states: started or stopped, enabled or disabled. It starts with its
-//! kick descriptor, as soon as its size, addresses and memory are known too, in whatever order they
-//! came; `GET_VRING_BASE` stops it.
+//! A vring has two independent states: started or stopped, enabled or disabled. A vring starts once
+//! its kick descriptor, size, addresses and memory are known, in any order; `GET_VRING_BASE` stops
+//! it.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Vring {
     pub err: Option<Arc<Event>>,
     /// The device has started it.
     pub running: bool,
-    /// The ring did not show where it stands when it was started.
+    /// The ring did not show its position when it was started.
     pub unclear: bool,
 }
 
@@ -54,7 +54,7 @@ pub struct OutsideMemory {
 }
 
 impl Vring {
-    /// Whether all is known that a start depends on.
+    /// Whether everything that a start needs is known.
     pub fn is_ready(&self) -> bool {
         self.started && self.size.is_some() && self.address.is_some()
     }
@@ -84,7 +84,7 @@ impl Vring {
         }
     }
 
-    /// The vring's place in guest addresses, and how to use it.
+    /// The vring's configuration, in guest addresses.
     ///
     /// # Errors
     /// The part that is in no region of `memory`.

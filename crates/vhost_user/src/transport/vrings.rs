@@ -29,14 +29,15 @@ pub(super) struct Vrings<D: Device> {
     /// The front-end has named the log, and is about to switch it on.
     log_is_new: bool,
     vrings: Vec<Vring>,
-    /// Vrings that were started elsewhere than the front-end said, or perhaps should have been.
+    /// Vrings that were started at another position than the front-end's, or perhaps should have
+    /// been.
     recovered: Vec<(usize, Recovery)>,
-    /// The device has what its vrings need.
+    /// The device has taken the resources that its vrings need.
     acquired: bool,
 }
 
 impl<D: Device> Vrings<D> {
-    /// Vrings of which nothing is known yet.
+    /// Vrings without any settings yet.
     pub(super) fn new(device: D) -> Self {
         let vrings = (0..device.vring_count()).map(|_| Vring::default()).collect();
         Vrings {
@@ -73,8 +74,8 @@ impl<D: Device> Vrings<D> {
         (0..).zip(&self.vrings).filter(|(_, ring)| ring.unclear).map(|(i, _)| i).collect()
     }
 
-    /// Vrings that were started elsewhere than the front-end said, or perhaps should have been,
-    /// since the last call.
+    /// Vrings that were started, since the last call, at another position than the front-end's, or
+    /// perhaps should have been.
     pub(super) fn take_recovered(&mut self) -> Vec<(usize, Recovery)> {
         std::mem::take(&mut self.recovered)
     }
@@ -110,7 +111,7 @@ impl<D: Device> Vrings<D> {
         self.change_log()
     }
 
-    /// The front-end has named the log: a migration begins, or goes on.
+    /// Notes that the front-end has named the log, because a migration begins or continues.
     pub(super) fn expect_log(&mut self) {
         self.log_is_new = !self.features.has(bit::LOG_ALL);
     }
@@ -130,7 +131,7 @@ impl<D: Device> Vrings<D> {
     }
 
     /// Moves the vrings that run to the same memory under another log. The device takes all queues
-    /// back for that, so nothing is written under the former one any more.
+    /// back for that, so no write is logged in the former log any more.
     fn change_log(&mut self) -> Result<(), SessionError> {
         let Some(memory) = self.memory.clone() else { return Ok(()) };
         self.check_log(&memory)?;
@@ -169,7 +170,7 @@ impl<D: Device> Vrings<D> {
         }
     }
 
-    /// Stops a vring; its position.
+    /// Stops a vring. Returns its position.
     pub(super) fn get_base(&mut self, ring: u8, name: &'static str) -> Result<u32, SessionError> {
         let index = self.index(ring, name)?;
         let base = self.stop(index);
@@ -177,8 +178,8 @@ impl<D: Device> Vrings<D> {
         Ok(base)
     }
 
-    /// No vring runs: the guest may go on elsewhere, if its memory was followed, and does so if the
-    /// connection `ends`.
+    /// Releases the device's resources if no vring runs. If the log of written pages was in use,
+    /// the guest may continue elsewhere, and does so if the connection `ends`.
     fn release_if_stopped(&mut self, ends: bool) {
         let migrated = self.used_log().is_some();
         let stopped = self.acquired && !self.vrings.iter().any(|ring| ring.running);
@@ -218,7 +219,7 @@ impl<D: Device> Vrings<D> {
         let vring = self.vring(index);
         match vring.address {
             Some(old) if old == address => return Ok(()),
-            // Only how it is logged may change while it runs.
+            // Only the logging may change while the vring runs.
             Some(old) if old.is_same_place(&address) => vring.address = Some(address),
             _ => self.stopped(ring, name)?.address = Some(address),
         }
@@ -276,7 +277,7 @@ impl<D: Device> Vrings<D> {
         self.change(ring, name, |vring| vring.enable = Some(enable))
     }
 
-    /// Changes a vring, and brings it up to date with that.
+    /// Changes the settings of a vring, and applies them.
     fn change(
         &mut self,
         ring: u8,
@@ -288,8 +289,8 @@ impl<D: Device> Vrings<D> {
         self.update(index)
     }
 
-    /// Brings a vring up to date with what was said about it: starts it if it is ready, changes its
-    /// descriptors and whether it is enabled if it runs.
+    /// Applies the settings of a vring: starts it if it is ready, or changes its descriptors and
+    /// whether it is enabled if it runs.
     fn update(&mut self, index: usize) -> Result<(), SessionError> {
         let vring = &self.vrings[index];
         if vring.running {
@@ -335,7 +336,7 @@ impl<D: Device> Vrings<D> {
             .map_err(|violation| SessionError::Ring { ring: index, violation })
     }
 
-    /// Stops a vring; its position.
+    /// Stops a vring. Returns its position.
     fn stop(&mut self, index: usize) -> u32 {
         let vring = &mut self.vrings[index];
         if std::mem::take(&mut vring.running) {
@@ -384,7 +385,7 @@ impl<D: Device> Vrings<D> {
         result
     }
 
-    /// Starts all vrings that were waiting for memory; the first error of any.
+    /// Starts all vrings that were waiting for memory; returns the first error.
     pub(super) fn start_all(&mut self) -> Result<(), SessionError> {
         let mut result = Ok(());
         for index in 0..self.vrings.len() {

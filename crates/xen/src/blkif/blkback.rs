@@ -20,11 +20,11 @@ pub struct BlkbackConfig {
     pub queues: u16,
     /// Folders where images may be.
     pub folders: Vec<PathBuf>,
-    /// Whether the host's page cache is passed by.
+    /// Whether the host's page cache is bypassed.
     pub direct: Direct,
     /// How workers wait for requests; `None`: as they do for others.
     pub policy: Option<PollingPolicy>,
-    /// What each vbd may do, until that is changed.
+    /// The initial rate limits of each vbd.
     pub limits: DiskRates,
 }
 

@@ -1,9 +1,9 @@
 //! Room for the data of a queue's requests: a fixed number of pages, used in turn.
 //!
-//! Requests are answered in the order in which they were taken, so room is given back in the order
-//! in which it was allocated, and what is in use is one piece, modulo the length. With nothing in
-//! use, allocation begins at the start again: a queue that has one request at a time uses the same
-//! pages again and again.
+//! Requests are answered in the order in which they were taken, so room is freed in the order of
+//! allocation, and the part in use is contiguous, modulo the length. If nothing is in use,
+//! allocation begins at the start again, so a queue that has one request at a time always uses the
+//! same pages.
 
 /// A piece of the room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Span {
 #[derive(Debug)]
 pub struct Buffers {
     len: u32,
-    /// Where the next piece begins.
+    /// The start of the next piece.
     next: u32,
     used: u32,
 }
@@ -42,7 +42,7 @@ impl Buffers {
         Some(Span { at, taken })
     }
 
-    /// Gives back the piece that was allocated first of those that are in use.
+    /// Frees the oldest piece in use.
     pub fn free_oldest(&mut self, span: Span) {
         self.used = self.used.saturating_sub(span.taken);
     }
@@ -83,7 +83,7 @@ mod tests {
                     continue;
                 }
                 let Some(span) = buffers.allocate(len) else {
-                    // It fits when nothing else is there.
+                    // A piece always fits when nothing is in use.
                     prop_assert!(!used.is_empty());
                     continue;
                 };

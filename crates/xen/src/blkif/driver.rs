@@ -25,7 +25,7 @@ impl Driver for Blkback {
     }
 
     fn check_period(&self) -> Duration {
-        // There is nothing to check: a disk waits for nothing of its frontend's.
+        // There is no progress to check, because a disk does not wait for its frontend.
         Duration::from_secs(3600)
     }
 }

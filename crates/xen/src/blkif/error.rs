@@ -29,7 +29,7 @@ pub enum VbdError {
     /// Its image cannot be used.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// Its image is none that the configuration allows.
+    /// The configuration does not allow its image.
     #[error("{} is in none of the folders of images", .0.display())]
     Outside(PathBuf),
     /// A queue cannot be started.
@@ -61,13 +61,13 @@ impl DeviceError for VbdError {
         }
     }
 
-    /// Copies that fail because the domain is gone fail their requests, and no more.
+    /// Always false: copies that fail because the domain is gone only fail their requests.
     fn is_domain_gone(&self) -> bool {
         false
     }
 
-    /// An image may be locked by a process that is about to end, or its file system not be there
-    /// yet. The guest waits for its disk meanwhile.
+    /// Whether the image may become available: it may be locked by a process that is about to end,
+    /// or its file system may not be mounted yet. The guest waits for its disk meanwhile.
     fn is_unavailable(&self) -> bool {
         matches!(self, VbdError::Image(_))
     }

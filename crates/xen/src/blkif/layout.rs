@@ -1,5 +1,5 @@
-//! Where the fields of slots are. The layout depends on how the frontend's compiler aligns numbers
-//! of 64 bits: to eight bytes, or, as on i386, to four.
+//! The layouts of slots. A layout depends on how the frontend's compiler aligns numbers of 64 bits:
+//! to eight bytes, or, as on i386, to four.
 
 /// Bytes of a request in the layout of a 64-bit frontend.
 pub const LEN_64: usize = 112;
@@ -19,8 +19,8 @@ impl Layout {
     /// The layout of this side.
     pub const NATIVE: Layout = Layout::Bits64;
 
-    /// The layout that goes by this name in the store. A frontend that gives none is taken for a
-    /// 32-bit one, as by Linux' backend (blkif.h says: for one of this side's kind). `None`: there
+    /// The layout that goes by this name in the store. A frontend that gives none is assumed to be
+    /// a 32-bit one, as by Linux' backend (blkif.h assumes the backend's own layout). `None`: there
     /// is no such layout.
     pub fn named(protocol: Option<&str>) -> Option<Layout> {
         match protocol {

@@ -1,4 +1,4 @@
-//! The limits of vbds: those of all, and those of single ones.
+//! The limits of vbds: common ones, and those of single vbds.
 //!
 //! Each vbd has credit of its own. Limits change while disks are in service, and may be set before
 //! a disk is open: the table has the limits of every vbd, open or not, and the lock of the table
@@ -15,7 +15,7 @@ use crate::xenbus::DeviceId;
 /// The limits of one vbd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VbdLimits {
-    /// What the disk may do.
+    /// The rate limits of the disk.
     pub rates: DiskRates,
     /// The rates were set for this vbd alone.
     pub own: bool,
@@ -39,7 +39,7 @@ struct State {
 pub struct LimitTable(Mutex<State>);
 
 impl LimitTable {
-    /// No vbds; those that come have these limits.
+    /// A table without vbds. New vbds get these limits.
     pub fn new(all: DiskRates) -> LimitTable {
         LimitTable(Mutex::new(State { all, vbds: BTreeMap::new() }))
     }
@@ -48,18 +48,18 @@ impl LimitTable {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A vbd has come.
+    /// Adds a vbd.
     pub(super) fn add(&self, id: DeviceId) {
         self.lock().vbds.insert(id, Entry::default());
     }
 
-    /// A vbd has gone, and its own limits with it.
+    /// Removes a vbd, with its own limits.
     pub(super) fn remove(&self, id: DeviceId) {
         self.lock().vbds.remove(&id);
     }
 
-    /// The disk of a vbd is opened: the disk has the limits of the vbd from now on. No queue of the
-    /// disk is with a worker yet.
+    /// Applies the limits of a vbd to its disk, which is being opened. No worker has a queue of the
+    /// disk yet.
     pub(super) fn open(&self, id: DeviceId, disk: &Arc<Disk>) {
         let mut state = self.lock();
         let all = state.all;
@@ -69,7 +69,7 @@ impl LimitTable {
         }
     }
 
-    /// The disk of a vbd is closed.
+    /// Notes that the disk of a vbd is closed.
     pub(super) fn close(&self, id: DeviceId) {
         if let Some(entry) = self.lock().vbds.get_mut(&id) {
             entry.disk = None;

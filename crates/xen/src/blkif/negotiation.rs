@@ -1,4 +1,4 @@
-//! What the two ends of a vbd agree on by keys in the store (blkif.h, "Feature and Parameter
+//! Negotiation between the two ends of a vbd, by keys in the store (blkif.h, "Feature and Parameter
 //! Negotiation").
 //!
 //! All keys of the frontend are read once and checked as a whole. A change while it is connected
@@ -14,7 +14,7 @@ use crate::xenbus::keys::{KeyError, Keys, check_distinct};
 /// The largest ring, as the logarithm of its pages.
 pub const MAX_RING_ORDER: u32 = 4;
 
-/// Writes what is offered to a frontend before it begins into the backend's directory `path`.
+/// Writes the offer to a frontend into the backend's directory `path`.
 ///
 /// # Errors
 /// When the store fails.
@@ -30,7 +30,7 @@ pub enum NegotiationError {
     /// A key is missing or not valid, whatever the class of the device.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// Its slots have a layout that is not known.
+    /// The layout of its slots is unknown.
     #[error("protocol is {0:?}, x86_64-abi and x86_32-abi are possible")]
     Protocol(String),
     /// Its rings have too many pages.
@@ -63,8 +63,8 @@ pub struct FrontendKeys {
 }
 
 impl FrontendKeys {
-    /// Reads and checks the keys of the frontend with directory `path`, which may have so many
-    /// queues.
+    /// Reads and checks the keys of the frontend with directory `path`, which may have up to
+    /// `offered` queues.
     ///
     /// # Errors
     /// The first key that is not accepted.
@@ -96,8 +96,8 @@ impl FrontendKeys {
     }
 }
 
-/// Reads the keys of a queue, which begin with `prefix`. A frontend that gives an order, even that of
-/// one page, numbers its pages. Keys of the other kind may be left from an earlier connection.
+/// Reads the keys of a queue, which begin with `prefix`. A frontend that gives an order, even that
+/// of one page, numbers its pages. Keys of the other kind may be left from an earlier connection.
 fn queue(keys: Keys<'_>, prefix: &str, order: Option<u32>) -> Result<QueueKeys, KeyError> {
     let ring = match order {
         None => vec![keys.ring(&format!("{prefix}ring-ref"))?],

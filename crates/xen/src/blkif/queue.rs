@@ -1,13 +1,13 @@
 //! A queue of a vbd: a ring whose requests become requests of the block pipeline.
 //!
-//! A request is handed to the pipeline in the form that virtio-blk gives it, in memory of this
-//! process: a header, data, and a byte for the status. Data is carried between there and the
-//! guest's pages by grant copies, those of a burst in one call: of writes, when requests are taken
-//! out of the ring; of reads, when completed requests are published.
+//! A request is handed to the pipeline in the format of virtio-blk, in memory of this process: a
+//! header, data, and a byte for the status. Grant copies move data between that memory and the
+//! guest's pages, with one call for each burst. Data of writes is copied when requests are taken
+//! out of the ring, and data of reads when completed requests are published.
 //!
-//! Requests are answered in the order of the ring. So a slot that the frontend has no answer for
-//! still holds its request, and whoever serves the ring next, after this process was killed, finds
-//! there all that is to be done again.
+//! Requests are answered in the order of the ring. So a slot without a published response still
+//! holds its request, and after this process was killed, its successor finds in the ring all
+//! requests that must be done again.
 
 use std::any::Any;
 use std::os::fd::BorrowedFd;
@@ -30,7 +30,7 @@ use super::request::{self, MAX_INDIRECT_SEGMENTS, SEGMENT, What};
 use entry::Entry;
 use transfer::{Transfer, control_at};
 
-/// Bytes of the data that a queue may have under way: twice the longest request.
+/// Bytes of data that a queue may have in flight: twice the longest request.
 pub const BUFFERS: usize = 2 * MAX_INDIRECT_SEGMENTS as usize * PAGE;
 
 /// Requests that are taken out of the ring together.
@@ -56,7 +56,7 @@ pub struct QueueParts {
     pub engine: Arc<dyn Engine>,
     /// The disk that requests go to.
     pub disk: Arc<Disk>,
-    /// Another process served the ring before, and may have been stopped anywhere.
+    /// Another process served the ring before, and may have been stopped at any point.
     pub resumed: bool,
 }
 
@@ -71,7 +71,7 @@ pub enum StartError {
     Memory(#[from] MapError),
 }
 
-/// Makes a queue, which takes its ring up where it stands.
+/// Makes a queue that continues its ring from the ring's present indices.
 ///
 /// # Errors
 /// See [`StartError`].
@@ -82,7 +82,7 @@ pub fn start(parts: QueueParts) -> Result<Box<dyn RequestQueue>, StartError> {
     })
 }
 
-/// A queue, with slots of so many words.
+/// A queue, with slots of `WORDS` words.
 struct BlkQueue<const WORDS: usize> {
     ring: BackRing<WORDS>,
     channel: Box<dyn Channel>,
@@ -92,12 +92,12 @@ struct BlkQueue<const WORDS: usize> {
     buffers: Buffers,
     /// Requests that are taken, by slot.
     entries: Box<[Entry]>,
-    /// Number of the next request to hand to the pipeline. Those from there on to the next one to
-    /// take out of the ring have their data.
+    /// Number of the next request to hand to the pipeline. The requests from there to the next one
+    /// to take out of the ring have their data.
     handed: u32,
-    /// There was no room for the data of the next request.
+    /// There is no room for the data of the next request.
     full: bool,
-    /// Reads whose data the guest's pages did not take, and that were not counted yet.
+    /// Reads whose data could not be copied to the guest's pages, not counted yet.
     lost: u64,
 }
 
@@ -144,7 +144,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
         (number & (self.ring.size() - 1)) as usize
     }
 
-    /// Takes requests out of the ring, and fetches what they write.
+    /// Takes requests out of the ring, and fetches the data of writes.
     fn ingest(&mut self) -> Result<(), Violation> {
         let first = self.ring.upcoming();
         let taken = self.take_slots(first);
@@ -164,7 +164,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
             match self.ring.ready(1) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // Valid requests first: the next call begins with the violation.
+                // Valid requests come first: the next call begins with the violation.
                 Err(_) if self.ring.upcoming() != first => break,
                 Err(violation) => return Err(violation),
             }
@@ -200,7 +200,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
         Ok(())
     }
 
-    /// Reads the lists of segments that were copied to where the data will be.
+    /// Reads the lists of segments, which were copied to the place of the data.
     fn read_lists(&mut self, first: u32) {
         let mut number = first;
         while number != self.ring.upcoming() {
@@ -209,7 +209,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
             if let What::Data { list: Some(_), segments, .. } = entry.what
                 && entry.refusal.is_none()
             {
-                // Into private memory, that nothing else is put into.
+                // The list is copied into private memory, which is not shared with anything else.
                 let mut bytes = [0; MAX_INDIRECT_SEGMENTS as usize * SEGMENT];
                 let list = &mut bytes[..usize::from(segments) * SEGMENT];
                 let read = self.transfer.memory.read(entry.span.at.into(), list).is_ok();
@@ -219,7 +219,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
         }
     }
 
-    /// Requests copies of what is to be written.
+    /// Requests copies of the data of writes.
     fn fetch_data(&mut self, first: u32) {
         let mut number = first;
         while number != self.ring.upcoming() {
@@ -237,7 +237,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
         }
     }
 
-    /// Puts the next part of a request into `chain`. True when nothing of the request is left.
+    /// Puts the next part of a request into `chain`. True when no part of the request is left.
     fn hand_out(&mut self, at: usize, chain: &mut IoChain) -> Result<bool, Violation> {
         let (control, memory) = (control_at(at), &self.transfer.memory);
         let entry = &mut self.entries[at];
@@ -342,12 +342,12 @@ impl<const WORDS: usize> RequestQueue for BlkQueue<WORDS> {
     }
 
     fn arm(&mut self) -> Result<bool, QueueError> {
-        // First the channel, so that a signal that comes while the ring is looked at is not lost.
+        // The channel comes first, so that a signal which comes while the ring is read is not lost.
         self.channel.take();
         Ok(self.handed != self.ring.upcoming() || self.ring.arm()? > 0)
     }
 
-    /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so
+    /// Does nothing: the ring's event stays in the past, and the channel's signal is not taken, so
     /// no other comes.
     fn disarm(&mut self) {}
 

@@ -20,7 +20,7 @@ pub mod op {
     pub const WRITE: u8 = 1;
     /// Make completed writes stable.
     pub const FLUSH_DISKCACHE: u8 = 3;
-    /// Forget what is in a range.
+    /// Discard the contents of a range.
     pub const DISCARD: u8 = 5;
     /// Read or write, with the segments in a page of their own.
     pub const INDIRECT: u8 = 6;
@@ -29,8 +29,8 @@ pub mod op {
 /// Sectors of a page.
 const SECTORS: u8 = (PAGE as u64 / SECTOR) as u8;
 
-/// Stands in the place of a request's first sector after its slot was overwritten by a response. No
-/// disk is that long, and no response reaches as far. See [`is_response`].
+/// A mark in the place of a request's first sector, written with the response. No disk is that
+/// long, and the response's own fields end before it. See [`is_response`].
 const MARK: u64 = u64::from_le_bytes(*b"Ringmain");
 
 /// A request as its slot says.
@@ -60,7 +60,7 @@ pub enum What {
     },
     /// Makes all completed writes stable.
     Flush,
-    /// Forgets so many sectors.
+    /// Discards this number of sectors.
     Discard(u64),
     /// Cannot be carried out.
     Refused(Refusal),
@@ -95,7 +95,7 @@ fn u16_at(words: &[u32], at: usize) -> u16 {
     u16::from_le_bytes([u8_at(words, at), u8_at(words, at + 1)])
 }
 
-/// At a multiple of four.
+/// The number at byte `at`, a multiple of four.
 fn u32_at(words: &[u32], at: usize) -> u32 {
     words.get(at / 4).copied().unwrap_or_default()
 }
@@ -114,10 +114,10 @@ pub fn parse(layout: Layout, slot: &[u32]) -> BlkRequest {
             let list = GrantRef(u32_at(slot, layout.lists()));
             data(second, u16_at(slot, 2), MAX_INDIRECT_SEGMENTS, Some(list))
         }
-        // Writes that come with a flush are not offered.
+        // A flush with data is not offered.
         op::FLUSH_DISKCACHE if second > 0 => What::Refused(Refusal::BadLength),
         op::FLUSH_DISKCACHE => What::Flush,
-        // A discard that leaves nothing to be recovered is not offered.
+        // A secure discard is not offered.
         op::DISCARD if second & 1 != 0 => What::Refused(Refusal::Unsupported),
         op::DISCARD => What::Discard(u64_at(slot, layout.body())),
         _ => What::Refused(Refusal::Unsupported),
@@ -167,8 +167,8 @@ pub fn read_segments(bytes: &[u8], list: &mut Vec<Segment>) -> Result<u32, Refus
     Ok(sum)
 }
 
-/// The response to a request, which fills its slot: what the response does not need is zero, but for
-/// the mark.
+/// The response to a request, which fills its slot. Bytes that the response does not need are zero,
+/// except for the mark.
 pub fn response<const WORDS: usize>(
     layout: Layout,
     id: u64,
@@ -192,8 +192,8 @@ pub fn response<const WORDS: usize>(
     slot
 }
 
-/// Whether a slot behind the published responses holds a response: whoever wrote it was stopped
-/// before it was published.
+/// Whether a slot behind the published responses holds a response, whose writer was stopped before
+/// it was published.
 pub fn is_response(layout: Layout, slot: &[u32]) -> bool {
     u64_at(slot, layout.sector()) == MARK
 }

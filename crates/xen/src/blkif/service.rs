@@ -14,8 +14,8 @@ use super::status::VbdStatus;
 pub use crate::xenbus::ServiceError;
 use crate::xenbus::{self, DeviceId};
 
-/// Service for vbds. When it is dropped, queues are detached and nothing is written into the store:
-/// the next service finds the vbds connected, and takes up their rings where they stand.
+/// The service for vbds. On drop, queues are detached and nothing is written into the store: the
+/// next service finds the vbds connected, and continues their rings.
 pub struct Service {
     bus: xenbus::Service<Blkback>,
 }
@@ -39,7 +39,7 @@ impl Service {
         self.bus.statuses()
     }
 
-    /// What a vbd may do; `None`: there is no such vbd.
+    /// The limits of a vbd; `None`: there is no such vbd.
     pub fn limits(&self, id: DeviceId) -> Option<VbdLimits> {
         self.bus.driver().limits.get(id)
     }
@@ -52,8 +52,8 @@ impl Service {
         found
     }
 
-    /// Limits every vbd, each by itself, also those that come later. What was set for single ones
-    /// is forgotten. In force when this returns.
+    /// Limits each vbd by itself, also those that come later. Limits of single vbds are forgotten.
+    /// In force when this returns.
     pub fn set_all_limits(&self, rates: DiskRates) {
         let driver = self.bus.driver();
         driver.limits.set_all(rates);

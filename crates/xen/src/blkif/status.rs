@@ -1,4 +1,4 @@
-//! How a vbd is doing, for those who ask.
+//! The status of a vbd, for observers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! One vbd, as the bus drives it: what it offers to its frontend, its disk, and its connection.
+//! One vbd, as the bus drives it: the offer to its frontend, its disk, and its connection.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,11 +26,11 @@ use crate::xenbus::{Device, DeviceStatus, Node, State};
 /// To which bytes discards should be aligned: a page, the block of most file systems.
 const DISCARD_GRANULARITY: u32 = 4096;
 
-/// Bytes of a block that frontends may have been told.
+/// The block sizes, in bytes, that a frontend may have been told.
 const BLOCKS: [u32; 2] = [SECTOR as u32, 4096];
 
-/// The most that a frontend is charged for the time that its requests under way took to end: once in
-/// a while that time is free.
+/// The most that a frontend is charged for the time that its requests in flight took to end.
+/// Occasional long waits are free.
 const LONGEST_CHARGE: Duration = Duration::from_millis(250);
 
 /// The violation that a worker found: the queue's number, and the error.
@@ -58,13 +58,13 @@ struct Medium {
     id: DiskId,
 }
 
-/// A connected frontend. Dropped, it is unmapped; queues that are with workers must be detached
+/// A connected frontend. Dropping it unmaps its pages; queues that workers have must be detached
 /// before.
 struct Connection {
     keys: FrontendKeys,
     /// Queues that are not attached yet.
     ready: Vec<Box<dyn RequestQueue>>,
-    /// Queues that are.
+    /// Queues that are attached.
     attached: Vec<QueueId>,
 }
 
@@ -99,18 +99,18 @@ impl Vbd {
         if !self.driver.allows(&settings.image) {
             return Err(VbdError::Outside(settings.image));
         }
-        // A frontend that goes on sends requests for the blocks that it was told.
+        // A frontend that continues sends requests for the block size that it was told.
         let told = if resumed { self.told_block()? } else { None };
         let image = Image::open(&ImageOptions {
             format: settings.format,
-            // Backing files, which the image names, are confined as the image is.
+            // Backing files, which the image names, are confined to the same folders as the image.
             folders: Some(self.driver.config.folders.clone()),
             read_only: settings.read_only,
             direct: self.driver.config.direct,
             sector_size: told,
             ..ImageOptions::new(settings.image.clone())
         })?;
-        // Requests of a process that was killed may still be with the kernel: they hold the lock.
+        // Requests of a killed process may still be with the kernel, and hold the lock.
         if resumed {
             image.lock()?
         } else {
@@ -131,7 +131,7 @@ impl Vbd {
         Ok(disk)
     }
 
-    /// Bytes of a block, as the frontend was told by a daemon before.
+    /// Bytes of a block, as an earlier daemon told the frontend.
     fn told_block(&self) -> Result<Option<u32>, StoreError> {
         let told = self.node.nodes().number(&self.node.backend_key("sector-size"))?;
         Ok(told.filter(|block| BLOCKS.contains(block)))
@@ -144,8 +144,8 @@ impl Vbd {
         }
     }
 
-    /// Maps the rings, and binds the channels. Whatever fails, what was mapped and bound before is
-    /// released.
+    /// Maps the rings, and binds the channels. If a step fails, all earlier mappings and channels
+    /// are released.
     fn queues(
         &self,
         keys: &FrontendKeys,
@@ -168,8 +168,8 @@ impl Vbd {
         Ok(queues)
     }
 
-    /// Tells a connected frontend the length of its disk, if that has changed. It looks when the
-    /// state is written again.
+    /// Tells a connected frontend the length of its disk, if that has changed. The frontend reads
+    /// the length when the state is written again.
     fn follow_length(&mut self) -> Result<(), StoreError> {
         let Some(medium) = &self.medium else { return Ok(()) };
         let sectors = medium.disk.image().bytes() / SECTOR;
@@ -264,7 +264,7 @@ impl Device for Vbd {
         Ok(keys.is_ok_and(|keys| keys == connection.keys))
     }
 
-    /// Waits until none of its requests is with the kernel any more, for which the frontend pays.
+    /// Waits until none of its requests is with the kernel. The frontend is charged for that time.
     fn disconnect(&mut self) {
         let Some(connection) = self.connection.take() else { return };
         let began = Instant::now();
@@ -289,7 +289,8 @@ impl Device for Vbd {
         std::mem::take(&mut self.cost)
     }
 
-    /// Its queues send to nobody: they work as soon as they are attached.
+    /// Does nothing: queues of disks send to no other device, so they work as soon as they are
+    /// attached.
     fn start(&self) {}
 
     fn take_failure(&mut self) -> Option<VbdError> {

@@ -183,7 +183,7 @@ impl DeviceRxQueue {
         })
     }
 
-    /// How it stands with it.
+    /// The status of the device queue.
     pub fn status(&self) -> DeviceQueueStatus {
         DeviceQueueStatus::Active {
             queue: self.uplink_queue.name().to_owned(),
@@ -259,7 +259,7 @@ impl QueuePair for DeviceRxQueue {
         Ok(())
     }
 
-    /// Only the device puts frames into this ring.
+    /// Refuses the frame: only the device puts frames into this ring.
     fn put(&mut self, _: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, QueueError> {
         Ok(Put::Refused)
     }

@@ -1,8 +1,8 @@
 //! The frontend: the work of `xen-netfront` in a guest, on any [`hypervisor::Domain`].
 //!
-//! Pages are granted once, not frame by frame: the backend copies, so a grant that stays gives it
-//! no more than it has anyway. A frame lies at the start of a page, on
-//! both sides, so that it is copied page by page.
+//! Pages are granted once, not frame by frame: the backend copies, so a permanent grant gives it no
+//! more access than it has anyway. A frame lies at the start of a page, on both sides, so that it
+//! is copied page by page.
 
 mod control_ring;
 mod device_queue;

@@ -3,7 +3,7 @@
 //! set.
 //!
 //! In the response of each slot that holds data of such a frame, `offset` is the number of bytes
-//! that are there already, from the start of the page on, and the status is the number of all
+//! that were copied already, from the start of the page on, and the status is the number of all
 //! bytes, as in other frames. The missing bytes are to be copied behind the others, out of one
 //! grant of the backend's domain. The first response is followed by one slot of extra info, of type
 //! [`extra::FETCH`], for each slot with missing bytes, in their order:

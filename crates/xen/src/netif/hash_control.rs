@@ -1,8 +1,9 @@
 //! Messages of the control ring about receive-side hashing (netif.h, "Control requests"), by which
 //! a frontend distributes its frames over its queues.
 //!
-//! Pure but for reading the frontend's pages, which the caller does. Their content is copied first
-//! and checked then, so that a frontend that rewrites it meanwhile gains nothing (XSA-155, XSA-270).
+//! The module is pure: the caller reads the frontend's pages. Their content is copied first and
+//! checked afterwards, so that a frontend that rewrites it meanwhile gains nothing (XSA-155,
+//! XSA-270).
 
 use std::sync::Arc;
 

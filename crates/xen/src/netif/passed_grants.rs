@@ -118,8 +118,8 @@ impl PassedGrants {
         count
     }
 
-    /// The index of the request with which about half of the outstanding frames are released; `None`
-    /// when none is outstanding.
+    /// The index of the request with which about half of the outstanding frames are released;
+    /// `None` when none is outstanding.
     pub fn half(&self) -> Option<u32> {
         let frame = self.open.get(self.open.len() / 2)?;
         Some(frame.end.wrapping_add(BackRing::<2>::SIZE))

@@ -33,7 +33,7 @@ use crate::netif::static_grants::MappedPages;
 /// State that the queues of a vif share.
 #[derive(Debug)]
 pub struct VifShared {
-    /// The domain of its frontend.
+    /// The domain of the vif's frontend.
     pub domain: DomId,
     /// Copies for it.
     pub engine: Arc<dyn Engine>,
@@ -280,7 +280,7 @@ impl QueuePair for Queue {
         Ok(rx && self.rx.arm_for(slots_needed)? >= slots_needed || there)
     }
 
-    /// The ring's event is left where it is, in the past; and the channel's signal is not taken, so
+    /// Does nothing: the ring's event stays in the past, and the channel's signal is not taken, so
     /// no other comes.
     fn disarm(&mut self) {}
 

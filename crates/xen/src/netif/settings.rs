@@ -47,7 +47,7 @@ pub fn is_ours(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
 /// ranges.
 ///
 /// # Errors
-/// When that makes no sense, or the store can't be asked.
+/// When a setting is not valid, or the store cannot be read.
 pub fn extensions(nodes: &dyn Nodes, path: &str) -> Result<Extensions, StoreError> {
     let one_of = |key: &str, off: &str, on: &str, expected| {
         let path = format!("{path}/ringmain/{key}");
@@ -76,7 +76,7 @@ impl Settings {
     /// Reads the settings from the backend's directory `path`.
     ///
     /// # Errors
-    /// When one makes no sense, or the store can't be asked.
+    /// When a setting is not valid, or the store cannot be read.
     pub fn read(nodes: &dyn Nodes, path: &str) -> Result<Settings, StoreError> {
         let ours = |key: &str| format!("{path}/ringmain/{key}");
         let vlan = match (nodes.number::<u16>(&ours("vlan"))?, nodes.find(&ours("trunk"))?) {
@@ -125,8 +125,8 @@ impl Settings {
         }
     }
 
-    /// The restrictions of the vif: those of all vifs, and its own rate besides. A list of
-    /// addresses, and a budget, of its own stand in for those of all vifs.
+    /// The restrictions of the vif: those of all vifs, and its own rate in addition. Its own list
+    /// of addresses, and its own budget, replace those of all vifs.
     pub fn restrictions(&self, template: &RestrictionsTemplate) -> Restrictions {
         let mut template = template.clone();
         // Both hold, so the stricter one decides.

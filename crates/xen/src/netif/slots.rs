@@ -1,15 +1,15 @@
 //! Packets in slots: from the requests of a Tx ring to packets, and from frames to the responses of
 //! an Rx ring (xen/include/public/io/netif.h).
 //!
-//! Pure functions over copies of the slots, which are read out of the ring once (XSA-155). A slot is
-//! an array of words of four bytes, little endian; lengths and offsets are in bytes.
+//! Pure functions over copies of the slots, which are read out of the ring once (XSA-155). A slot
+//! is an array of words of four bytes, little endian; lengths and offsets are in bytes.
 //!
 //! # What a hostile frontend could try
 //!
 //! Packets without an end, in more slots than any frame needs, or with extra info that never ends:
-//! every loop over slots has a bound, and beyond it the vif is stopped. Slots that reach beyond their
-//! page, or parts that are longer than the whole: checked before a copy is made. Offloads that do not
-//! fit the frame: the frame is dropped under a counter's name.
+//! every loop over slots has a bound, and beyond it the vif is stopped. Slots that reach beyond
+//! their page, or parts that are longer than the whole: checked before a copy is made. Offloads
+//! that do not fit the frame: the frame is dropped under a counter's name.
 
 pub mod align;
 mod layout;

@@ -4,16 +4,16 @@
 //!
 //! Only pages that a frontend has named by control messages stay mapped: it may revoke any other as
 //! soon as it has its response. Their number is bounded, for each queue and for all vifs together.
-//! A queue's worker looks pages up in a set that never changes, and holds that set for a burst at
-//! most ([`MappedPages::take`]). A page is removed by putting another set in place, and unmapped
-//! when the last burst with the old set is over. Only then is the frontend answered.
+//! A queue's worker looks up pages in an immutable set, which it holds for at most a burst
+//! ([`MappedPages::take`]). A page is removed by replacing the set, and unmapped when the last
+//! burst with the old set is over. The frontend is answered only after that.
 //!
 //! # What a hostile frontend could try
 //!
 //! Naming pages that are not granted, or not for the use it claims, or twice, or more than it may;
 //! removing pages that are in use, or were never added; and all of this as often as it can. Each is
 //! refused, and the control ring bounds how many messages there are. A page that is mapped for
-//! reading is never written to: what is received into it is copied by its grant.
+//! reading is never written to: frames received into it are copied by its grant.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -40,7 +40,7 @@ pub struct VifStatus {
     pub id: DeviceId,
     /// Its number in the datapath, since it was first connected.
     pub port: Option<PortId>,
-    /// How it stands.
+    /// The condition of the vif.
     pub condition: Condition,
     /// Why it was stopped.
     pub reason: Option<String>,

@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// The code of netif.h, as it stands there.
+    /// The reference code of netif.h, unchanged.
     fn reference(key: &[u8], buf: &[u8]) -> u32 {
         let (mut prefix, mut hash, mut at) = (0u64, 0u64, 0);
         let byte = |n: usize| key.get(n).copied().map_or(0, u64::from);

@@ -45,7 +45,7 @@ pub struct Vif {
     /// Its port in the fabric, since it was first connected.
     port: Option<PortId>,
     connection: Option<Connection>,
-    /// The error that a worker found in a queue: the queue's number, and what.
+    /// The error that a worker found in a queue: the queue's number, and the error.
     failure: Arc<Mutex<Option<(u16, QueueError)>>>,
     /// Time of the next attempt to finish a control message that waits for the end of bursts.
     retry: Option<Instant>,
@@ -59,7 +59,7 @@ pub struct Vif {
 }
 
 impl Vif {
-    /// One that was just found.
+    /// A vif that was just found.
     pub fn new(driver: Arc<Netback>, node: Arc<Node>, wake: Wake) -> Self {
         Vif {
             node,

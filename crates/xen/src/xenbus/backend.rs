@@ -1,8 +1,8 @@
 //! The state machine of one device, from the side of its backend.
 //!
 //! The store is read again whenever anything in it changes. The next action follows from the two
-//! states alone, not from earlier ones. A restarted daemon therefore needs no rules of its own:
-//! both ends `Connected` and no ring mapped means to map them, even if another daemon wrote the
+//! states alone, not from earlier ones. So a restarted daemon needs no special rules: if both ends
+//! are `Connected` and no ring is mapped, the rings are mapped, even if another daemon wrote the
 //! states.
 
 use std::os::fd::BorrowedFd;
@@ -30,21 +30,21 @@ const LOOK: Duration = MESSAGE.saturating_mul(5);
 pub struct Backend<D: Device> {
     node: Arc<Node>,
     device: D,
-    /// The watches end when they are dropped.
+    /// The watches, which end when they are dropped.
     _watches: [Watch; 2],
     connected_since: Option<Instant>,
     /// The next pause.
     pause: Duration,
-    /// No connection before then.
+    /// The earliest time of the next connection.
     not_before: Option<Instant>,
     /// The budget for the work that the frontend causes on the workers.
     budget: ControlBudget,
-    /// Until when nothing that the frontend does is followed.
+    /// The time until which changes by the frontend are ignored.
     delayed_until: Option<Instant>,
     status: DeviceStatus,
-    /// The store, or something else, was out of reach the last time.
+    /// The store, or another resource, was out of reach at the last update.
     out_of_reach: bool,
-    /// The hotplug script had failed the last time.
+    /// The hotplug script had failed at the last update.
     unplugged: bool,
 }
 
@@ -79,12 +79,12 @@ impl<D: Device> Backend<D> {
         })
     }
 
-    /// How it is doing.
+    /// The status of the device.
     pub fn status(&self) -> D::Status {
         self.device.status(&self.status)
     }
 
-    /// When [`update`](Self::update) is to be called even if nothing changes.
+    /// The time at which [`update`](Self::update) must be called even if nothing changes.
     pub fn deadline(&self) -> Option<Instant> {
         let device = self.device.deadline().filter(|_| self.delayed_until.is_none());
         self.not_before.into_iter().chain(self.delayed_until).chain(device).min()
@@ -95,7 +95,7 @@ impl<D: Device> Backend<D> {
         self.device.event_source().filter(|_| self.delayed_until.is_none())
     }
 
-    /// Hands the queues of a new connection to their workers, and charges for what was done.
+    /// Hands the queues of a new connection to their workers, and charges for the work.
     pub fn attach(&mut self, now: Instant) {
         self.device.attach();
         self.budget.charge(self.device.take_cost(), now);
@@ -106,7 +106,7 @@ impl<D: Device> Backend<D> {
         self.connected_since.is_some()
     }
 
-    /// Whether its frontend is connected, and the store that knew of it was lost.
+    /// Whether its frontend is connected, but the store that had its keys was lost.
     pub fn is_stranded(&self) -> bool {
         self.is_connected() && self.node.is_forgotten()
     }
@@ -126,7 +126,7 @@ impl<D: Device> Backend<D> {
         &mut self.device
     }
 
-    /// Reads the store, and does what follows from it.
+    /// Reads the store, and acts on the states.
     pub fn update(&mut self, now: Instant) {
         self.not_before = self.not_before.filter(|until| *until > now);
         if let Some(error) = self.device.take_failure()
@@ -139,7 +139,7 @@ impl<D: Device> Backend<D> {
         }
         self.budget.charge(LOOK, now);
         match self.follow_states(now).and_then(|()| self.follow_plugging()) {
-            // Until the pause is over, nothing was tried again.
+            // During the pause, no attempt was made.
             Ok(()) if self.not_before.is_some() => {}
             Ok(()) if std::mem::take(&mut self.out_of_reach) && !self.unplugged => {
                 self.status.reason = None;
@@ -151,8 +151,7 @@ impl<D: Device> Backend<D> {
         self.handle_events(now);
     }
 
-    /// Whether the frontend has used up what it may cost the workers. What it does meanwhile is
-    /// followed later, all at once.
+    /// Whether the frontend has overdrawn its budget. Its changes are followed later, all at once.
     fn is_delayed(&mut self, now: Instant) -> bool {
         let until = self.budget.overdrawn_until(now);
         self.status.control_delayed += u64::from(until.is_some() && self.delayed_until.is_none());
@@ -160,7 +159,7 @@ impl<D: Device> Backend<D> {
         until.is_some()
     }
 
-    /// Handles what came through the device's event source.
+    /// Handles events of the device's event source.
     pub fn handle_events(&mut self, now: Instant) {
         if self.is_delayed(now) {
             return;
@@ -170,8 +169,8 @@ impl<D: Device> Backend<D> {
         }
     }
 
-    /// The store, or something else, is out of reach: everything stays as it is, traffic goes on,
-    /// and the device is looked at again in a while.
+    /// Waits for the store, or another resource, that is out of reach. Meanwhile the state is kept,
+    /// traffic continues, and the device is looked at again in a while.
     fn await_recovery(&mut self, error: &D::Error, now: Instant) {
         let reason = error.to_string();
         // A store that cannot be reached may come back with nothing in it.
@@ -193,7 +192,7 @@ impl<D: Device> Backend<D> {
     fn follow_states(&mut self, now: Instant) -> Result<(), D::Error> {
         let (own, other) = self.node.states()?;
         match (own, other) {
-            // The toolstack has removed the directory that an offer is written into.
+            // The toolstack has removed the backend's directory.
             (State::Unknown, _) => self.disconnect("the backend's directory is gone"),
             (State::Initialising, _) => {
                 self.disconnect("the toolstack has reset it");
@@ -222,7 +221,7 @@ impl<D: Device> Backend<D> {
         Ok(())
     }
 
-    /// A hotplug script that has failed is the reason why the device does not connect.
+    /// Reports a failed hotplug script as the reason why the device does not connect.
     fn follow_plugging(&mut self) -> Result<(), D::Error> {
         if self.is_connected() {
             return Ok(());
@@ -257,7 +256,7 @@ impl<D: Device> Backend<D> {
         self.node.write_state(State::InitWait, |nodes| self.device.write_offer(&offer, nodes))
     }
 
-    /// The keys that a connected frontend has connected with have to stay.
+    /// Checks that a connected frontend has not changed the keys of its connection.
     fn check_keys(&mut self) -> Result<(), D::Error> {
         let same = self.device.follow_keys()?;
         // The frontend may have left that state meanwhile.

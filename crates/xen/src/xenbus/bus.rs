@@ -7,14 +7,14 @@ use hypervisor::store::Changes;
 
 use super::DeviceId;
 
-/// The part of the store that has to be read again.
+/// The part of the store that must be read again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Which devices there are.
+    /// The list of devices.
     All,
-    /// All that are served.
+    /// All devices that are served.
     Each,
-    /// One of them.
+    /// One device.
     Device(DeviceId),
 }
 

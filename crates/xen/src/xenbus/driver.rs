@@ -50,7 +50,7 @@ pub trait Device: Send {
     /// whose frontends do without it, `Connected`.
     const READY: State = State::Connected;
     /// Whether a frontend that is closing is served until it is closed: it may still have to send
-    /// what its users sent.
+    /// data of its users.
     const SERVES_CLOSING: bool = false;
 
     /// The status of the device; `bus` is the bus's part.

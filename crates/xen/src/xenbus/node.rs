@@ -117,8 +117,8 @@ impl Node {
         is_hotplugged(self.nodes(), &self.backend)
     }
 
-    /// Whether the store was lost since the device was last seen in it. A store that is started anew
-    /// holds nothing, which says nothing of the device.
+    /// Whether the store was lost since the device was last seen in it. A store that was restarted
+    /// is empty, so a missing directory does not mean that the device was removed.
     pub(super) fn is_forgotten(&self) -> bool {
         self.losses_seen.load(Ordering::Relaxed) != self.store().losses()
     }
@@ -173,8 +173,8 @@ impl Node {
     }
 
     /// Removes the error of a device that has been removed, and with the last one the directory of
-    /// errors of its frontend's domain. A guest that breaks the rules and reboots has another
-    /// number each time, so that what stays would add up.
+    /// errors of its frontend's domain. A hostile guest that breaks the rules and reboots has
+    /// another domain number each time, so remaining directories would add up.
     pub(super) fn remove_errors(&self) {
         self.clear_error();
         let node = self.error_node();

@@ -1,9 +1,10 @@
-//! Which devices are for whom: the toolstack writes the hotplug script of each into its backend
-//! directory.
+//! The assignment of devices to drivers: the toolstack writes the hotplug script of each device
+//! into its backend directory.
 
 use hypervisor::{Nodes, StoreError};
 
-/// Whether the hotplug script of the device whose backend directory is `backend` has this file name.
+/// Whether the hotplug script of the device whose backend directory is `backend` has this file
+/// name.
 ///
 /// # Errors
 /// When the store cannot be read.

@@ -26,8 +26,8 @@ pub struct DeviceStatus {
     pub connections: u64,
     /// Connections that were refused, or that ended because the frontend broke the protocol.
     pub violations: u64,
-    /// Changes of the store, and events, that waited because the device had used up what they may
-    /// cost the workers.
+    /// Changes of the store, and events, that waited because the device had overdrawn its control
+    /// budget.
     pub control_delayed: u64,
 }
 

@@ -133,7 +133,7 @@ fn clients_are_served_over_both_kinds_of_sockets() {
     let unix = UnixStream::connect(&path).unwrap();
     let tcp = UnixStream::from(OwnedFd::from(TcpStream::connect(port.unwrap()).unwrap()));
     for mut stream in [unix, tcp] {
-        // Slowly, in two pieces.
+        // The request comes slowly, in two pieces.
         let request = get("/metrics");
         let (first, second) = request.split_at(20);
         stream.write_all(first.as_bytes()).unwrap();
@@ -159,7 +159,7 @@ fn clients_without_end_and_without_manners_leave_room_for_others() {
     let mut answer = String::new();
     let _ = long.read_to_string(&mut answer);
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
-    // As many as are allowed, and none says anything.
+    // All allowed connections are open, and none sends anything.
     let connect = || UnixStream::connect(&path).unwrap();
     let silent: Vec<_> = (0..HttpClients::MOST).map(|_| connect()).collect();
     let mut one_more = connect();
@@ -167,7 +167,7 @@ fn clients_without_end_and_without_manners_leave_room_for_others() {
     one_more.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     silent.iter().for_each(|stream| stream.shutdown(Shutdown::Both).unwrap());
-    // Room comes back when they are gone.
+    // Room is available again when they are closed.
     let served = || {
         let mut stream = connect();
         // Fails where the stream was turned away already.
@@ -179,7 +179,7 @@ fn clients_without_end_and_without_manners_leave_room_for_others() {
     while !served() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // And the end does not wait for clients.
+    // The server's end does not wait for clients.
     let _silent = connect();
     drop(server);
 }

@@ -125,7 +125,7 @@ fn a_guest_finds_its_interface_in_the_store() {
     nodes.put("device/vif/0/state", 3).unwrap();
 }
 
-/// Everything that a guest process can say to its hypervisor, about what is another guest's.
+/// All messages of a guest process to its hypervisor about resources of another guest.
 #[test]
 fn a_guest_reaches_nothing_that_it_was_not_granted() {
     let place = place();
@@ -135,8 +135,8 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
     let (evil, _other) = become_guest(&place.socket, able("evil")).unwrap();
     victim.memory().write(3 * PAGE as u64, b"secret").unwrap();
     let reference = victim.grant(DOM0, 3, Extent::Whole, true).unwrap();
-    // What was granted to another is not passed on, whatever it is made to look like; nor is a page
-    // that is not one's own.
+    // A grant to another domain cannot be passed on, however its entry is written, and neither can
+    // a page of another domain.
     for writable in [false, true] {
         let stolen = evil.grant_transitive(DOM0, victim.id(), reference, writable).unwrap();
         assert_eq!(copy(&dom0, evil.id(), stolen, 6), Err(Status::REFUSED));
@@ -146,7 +146,7 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
     // Only domain 0 can bind a channel that is for domain 0.
     let (number, _port) = victim.open(DOM0).unwrap();
     assert!(place.machine.hypervisor(evil.id()).unwrap().events.bind(victim.id(), number).is_err());
-    // The other's keys are neither to be read nor to be written, and its backend's are not either.
+    // The keys of the other guest, and of its backend, can be neither read nor written.
     let nodes = evil.store().nodes();
     let theirs = format!("/local/domain/{}/device/vif/0", victim.id());
     let back = victim.store().nodes().text("device/vif/0/backend").unwrap();
@@ -156,7 +156,7 @@ fn a_guest_reaches_nothing_that_it_was_not_granted() {
         assert!(matches!(nodes.put(&key, 6), Err(StoreError::Denied { .. })), "{key}");
         assert!(matches!(nodes.remove(path), Err(StoreError::Denied { .. })), "{path}");
     }
-    // All of it is as it was.
+    // Nothing has changed.
     assert_eq!(copy(&dom0, victim.id(), reference, 6), Ok(b"secret".to_vec()));
     assert_eq!(victim.store().nodes().text("device/vif/0/state").unwrap(), "1");
 }
@@ -230,7 +230,7 @@ fn two_do_not_listen_at_one_place() {
     assert!(matches!(Server::start(place.machine.clone(), config), Err(SocketError::InUse(_))));
 }
 
-/// Says something as its first words; the answer, if there is one.
+/// Sends a first message. Returns the answer, if there is one.
 fn say(place: &Site, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Reply> {
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -241,7 +241,7 @@ fn say(place: &Site, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Option<Reply> {
     Reply::decode(&bytes)
 }
 
-/// A memory file of huge pages that can't shrink, where the kernel has such.
+/// A memory file of huge pages that cannot shrink, if the kernel supports it.
 fn huge() -> Option<std::os::fd::OwnedFd> {
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
@@ -299,7 +299,7 @@ fn a_guest_that_makes_its_waker_block() {
     rustix::io::ioctl_fionbio(port.waker(), false).unwrap();
     channel.notify();
     channel.notify();
-    // As for what is read: by our own word only.
+    // Only our own word decides whether a signal waits.
     assert!(channel.take() && !channel.take());
 }
 

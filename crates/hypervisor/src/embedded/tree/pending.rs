@@ -1,4 +1,4 @@
-//! A transaction: what it has looked at, and what it has changed so far.
+//! A transaction: the nodes that it has looked at, and its changes so far.
 
 use std::collections::BTreeMap;
 
@@ -21,21 +21,21 @@ pub struct Pending {
     nodes: BTreeMap<String, Option<Node>>,
     /// Paths that it has looked at, and the generation that a node there had at the first time.
     seen: BTreeMap<String, Option<u64>>,
-    /// Bytes of those paths, and of what was written.
+    /// Bytes of those paths and of written values.
     bytes: usize,
     /// How many more nodes each domain owns.
     owned: BTreeMap<DomId, isize>,
-    /// Each once, with the number of the last time: of a path that was removed, and of one that was
-    /// written.
+    /// Changes by path and whether they remove it, each once, with the number of the last such
+    /// change.
     changes: BTreeMap<(String, bool), (usize, Change)>,
     /// How many changes there were.
     count: usize,
-    /// Something was refused, so that what was done is not all that was meant.
+    /// An operation was refused, so the transaction is not complete.
     refused: bool,
 }
 
 impl Pending {
-    /// One that begins at this generation of the tree.
+    /// A transaction that begins at this generation of the tree.
     pub(super) fn new(start: u64) -> Self {
         Pending {
             start,
@@ -49,7 +49,7 @@ impl Pending {
         }
     }
 
-    /// Domain `by` looks at a path, where a node of this generation is in the tree.
+    /// Notes that domain `by` looks at a path, whose node in the tree has this generation.
     pub(super) fn see(
         &mut self,
         by: DomId,
@@ -74,7 +74,7 @@ impl Pending {
         &self.nodes
     }
 
-    /// Puts a node in the place of what was there, which belonged to `before`; `None`: removes that.
+    /// Replaces a node, which belonged to `before`; `None`: removes it.
     pub(super) fn put(
         &mut self,
         by: DomId,
@@ -112,7 +112,7 @@ impl Pending {
         Ok(())
     }
 
-    /// Notes a change, to be told when the transaction is committed.
+    /// Notes a change, to be reported when the transaction is committed.
     pub fn note(&mut self, change: Change) {
         self.count += 1;
         self.changes.insert((change.path.clone(), change.removed), (self.count, change));

@@ -19,7 +19,7 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Domain `by` works on the tree, or on a transaction.
+    /// A session of domain `by` on the tree, or on a transaction.
     pub fn new(tree: &'a mut Tree, pending: Option<&'a mut Pending>, by: DomId) -> Self {
         Session { tree, pending, by, work: 0 }
     }
@@ -69,7 +69,7 @@ impl<'a> Session<'a> {
         self.change(path, |node| node.value = value.into())
     }
 
-    /// `None` when the node exists already.
+    /// Makes a node. Returns `None` when it exists already.
     pub fn make(&mut self, path: &str) -> Result<Option<Change>, StoreError> {
         if self.is_there(path)? {
             return Ok(None);
@@ -78,7 +78,7 @@ impl<'a> Session<'a> {
         self.change(path, |_| ()).map(Some)
     }
 
-    /// `None` when there is no such node.
+    /// Removes a node. Returns `None` when there is no such node.
     pub fn remove(&mut self, path: &str) -> Result<Option<Change>, StoreError> {
         let parent = above(path).next().ok_or_else(|| invalid(path))?.to_owned();
         let node = self.node(path, Access::writes).map(|node| node.permissions.clone());
@@ -140,7 +140,8 @@ impl<'a> Session<'a> {
         node.ok_or_else(|| StoreError::Denied { path: path.into() })
     }
 
-    /// Whether there is a node that the domain may write. Otherwise it may create one there.
+    /// Whether there is a node, which the domain may write. If there is none, the domain may create
+    /// one.
     fn is_there(&mut self, path: &str) -> Result<bool, StoreError> {
         match self.node(path, Access::writes) {
             Ok(_) => Ok(true),
@@ -196,7 +197,7 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// All that is below a path.
+    /// The paths below a path.
     fn below(&self, path: &str) -> BTreeSet<String> {
         let prefix = prefix(path);
         let pending = self.pending.as_deref();

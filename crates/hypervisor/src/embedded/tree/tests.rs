@@ -50,7 +50,7 @@ fn permissions_are_kept() {
     assert_eq!(name(&on(&mut tree, TWO).write("/one/b", b"3").unwrap_err()), "denied");
     assert_eq!(name(&on(&mut tree, TWO).remove("/one/a").unwrap_err()), "denied");
     assert_eq!(name(&on(&mut tree, ONE).write("/two", b"").unwrap_err()), "denied");
-    // Whether a node is there shows to those who may read what is above it.
+    // A domain that may read the directory learns whether a node is there.
     assert_eq!(name(&on(&mut tree, TWO).read("/one/none").unwrap_err()), "not found");
     assert_eq!(name(&on(&mut tree, DomId(3)).read("/one/none").unwrap_err()), "denied");
     on(&mut tree, ONE).write("/one/b/c", b"4").unwrap();
@@ -290,7 +290,8 @@ fn values(tree: &Tree) -> BTreeMap<String, Vec<u8>> {
 }
 
 proptest! {
-    /// A transaction that commits did what it would have done without others, all at that moment.
+    /// A committed transaction has the same effect as if it had run alone at the moment of its
+    /// commit.
     #[test]
     fn what_commits_is_as_if_alone(
         start in prop::collection::vec(op(), 0..12),
@@ -316,7 +317,7 @@ proptest! {
             prop_assert_eq!(values(&tree), values(&alone), "nothing happened");
             prop_assert!(!meanwhile.is_empty());
         }
-        // Every node has one above it, and belongs to somebody.
+        // Every node has a parent and an owner.
         for path in tree.nodes.keys() {
             prop_assert!(above(path).all(|above| tree.nodes.contains_key(above)), "{}", path);
         }

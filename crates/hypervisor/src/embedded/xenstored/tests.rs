@@ -61,9 +61,8 @@ fn a_client_gets_what_its_domain_may() {
     });
 }
 
-/// A guest with its full number of watches on a node that it writes all the time. It may be cut
-/// off, where its connection's thread does not keep up, but nobody else's events wait for
-/// long.
+/// A guest with its full number of watches on a node that it writes all the time. Its connection
+/// may be closed, if its thread does not keep up, but events of other domains do not wait for long.
 #[test]
 fn a_storm_of_events_is_bounded() {
     connected(|end, machine| {

@@ -12,7 +12,7 @@ use crate::xen::wire::{self, Header, Kind, Stream};
 
 /// Time between two attempts to connect again.
 const RETRY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// Longest wait for the answer to a watch that is asked for again.
+/// Longest wait for the answer to a repeated watch request.
 const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 /// Connects to the store again.
@@ -21,7 +21,7 @@ pub type Reopen = fn() -> io::Result<OwnedFd>;
 /// Both directions of the connection.
 #[derive(Debug)]
 pub struct Link {
-    /// Locked by whoever sends a request, until the answer is there.
+    /// Locked by the thread that sends a request, until the answer is there.
     asking: Mutex<Asking>,
     /// How to connect again; `None`: a connection that is lost stays lost.
     reopen: Option<Reopen>,
@@ -30,7 +30,7 @@ pub struct Link {
     watches: Mutex<Watches>,
 }
 
-/// What a request needs.
+/// The state that a request needs.
 #[derive(Debug)]
 struct Asking {
     end: Arc<OwnedFd>,
@@ -53,20 +53,20 @@ pub struct Within {
 enum Ended {
     /// The other end closed the connection.
     Closed,
-    /// Nobody needs it any more.
+    /// The connection is not needed any more.
     Stopped,
 }
 
 /// The answer that the sender of the last request waits for.
 #[derive(Debug)]
 enum Answer {
-    /// Nobody waits.
+    /// No thread waits.
     None,
     /// The answer to this request.
     Awaited(Kind, u32),
-    /// Here it is: an error's name or what was asked for.
+    /// The answer has come: the payload, or the name of an error.
     Here(Result<Vec<u8>, Vec<u8>>),
-    /// None will come any more.
+    /// No answer will come any more.
     Lost(&'static str),
 }
 
@@ -100,7 +100,7 @@ impl Link {
         }
     }
 
-    /// Keeps what a watch calls, and returns the watch's token.
+    /// Registers the callback of a watch. Returns the watch's token.
     pub fn add_watch(&self, path: &str, on_change: OnChange) -> String {
         let mut watches = lock(&self.watches);
         watches.next += 1;
@@ -124,7 +124,7 @@ impl Link {
         lock(&self.asking).connection
     }
 
-    /// Asks one thing, and waits for the answer.
+    /// Sends one request, and waits for the answer.
     pub fn ask(
         &self,
         kind: Kind,
@@ -137,7 +137,7 @@ impl Link {
             return Err(lost("the connection of the transaction was lost"));
         }
         let transaction = within.map_or(0, |within| within.transaction);
-        // Never 0, which the kernel's device gives to what has no number.
+        // The number is never 0, which the kernel's device uses for messages without a number.
         asking.last = asking.last.checked_add(1).unwrap_or(1);
         let last = asking.last;
         let too_long = || StoreError::TooLong { path: path.into() };
@@ -150,7 +150,7 @@ impl Link {
             *answer = Answer::Awaited(kind, last);
         }
         send(&asking.end, &message).inspect_err(|_| {
-            // Half a message may be on its way: nothing that follows would be understood.
+            // Half a message may have been sent, so later messages would not be understood.
             *lock(&self.answer) = Answer::Lost("a request could not be sent");
         })?;
         let waiting = |answer: &mut Answer| matches!(answer, Answer::Awaited(..));
@@ -170,7 +170,7 @@ impl Link {
         Arc::clone(&lock(&self.asking).end)
     }
 
-    /// The loop of the reader's thread, which begins with this end.
+    /// The loop of the reader's thread, which starts with this end.
     pub fn read(&self, mut end: Arc<OwnedFd>, stop: &OwnedFd) {
         let mut stream = Stream::default();
         loop {
@@ -194,8 +194,8 @@ impl Link {
         }
     }
 
-    /// Connects again, as soon as that is possible, and asks for all watches, each of which is
-    /// called once by that. `None`: nobody needs it any more.
+    /// Connects again, as soon as that is possible, and registers all watches, each of which is
+    /// called once by that. `None`: the connection is not needed any more.
     fn connect_again(&self, reopen: Reopen, stop: &OwnedFd) -> Option<(Arc<OwnedFd>, Stream)> {
         loop {
             let opened =
@@ -208,7 +208,7 @@ impl Link {
                 return Some((end, stream));
             }
             let mut fds = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-            // Interrupted, it is a shorter pause.
+            // An interruption only shortens the pause.
             let _ = poll(&mut fds, Some(&RETRY));
             if !fds[0].revents().is_empty() {
                 return None;
@@ -216,7 +216,7 @@ impl Link {
         }
     }
 
-    /// Asks for all watches on a new connection, which nobody else uses yet.
+    /// Registers all watches on a new connection, which has no other user yet.
     fn watch_again(
         &self,
         end: OwnedFd,
@@ -303,7 +303,8 @@ impl Link {
         Ok(())
     }
 
-    /// Calls the watch that an event (path and token) is for. One that is just ending gets no more.
+    /// Calls the watch that an event (path and token) is for. A watch that is just ending is not
+    /// called.
     fn notify(&self, payload: &[u8]) {
         let mut parts = wire::split(payload);
         let (Some(path), Some(token)) = (parts.next(), parts.next()) else { return };
@@ -313,8 +314,8 @@ impl Link {
         }
     }
 
-    /// Calls all watches: whoever looks then learns that the connection is lost, however long
-    /// nothing changes in the store.
+    /// Calls all watches, so that their owners learn that the connection is lost even if nothing
+    /// changes in the store.
     fn notify_all(&self) {
         let callbacks: Vec<_> = lock(&self.watches).callbacks.values().cloned().collect();
         for (path, on_change) in callbacks {
@@ -337,8 +338,7 @@ fn send(end: &OwnedFd, mut message: &[u8]) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Waits until something comes, for as long as `patience` at most, and reads it. `Some`: nothing
-/// will come any more.
+/// Waits for data, for at most `patience`, and reads it. `Some`: no more data will come.
 fn receive(
     end: &OwnedFd,
     stream: &mut Stream,

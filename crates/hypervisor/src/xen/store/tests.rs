@@ -123,7 +123,7 @@ fn what_is_too_long_is_never_sent() {
     server.join().unwrap();
 }
 
-/// The other ends of connections that a store is to make.
+/// The ends that the store gets when it connects again.
 static COMING: std::sync::Mutex<Vec<OwnedFd>> = std::sync::Mutex::new(Vec::new());
 
 fn reopen() -> io::Result<OwnedFd> {
@@ -145,7 +145,7 @@ fn a_store_that_comes_back_is_asked_for_all_watches() {
         assert!(is_lost(begun.nodes().read("/b")));
         // Once for the loss, and once for the new connection.
         assert_eq!([(); 2].map(|()| events.recv().unwrap()), ["/a", "/a"]);
-        // What had begun ended with the connection; what begins now goes on.
+        // A transaction of the old connection is lost; a new one works.
         assert!(is_lost(begun.nodes().read("/b")));
         drop(begun);
         let read = loop {

@@ -74,7 +74,7 @@ proptest! {
         prop_assert_eq!(Header::decode(&header.encode()), header);
     }
 
-    /// However the stream is cut, the messages are the same.
+    /// The messages do not depend on how the stream is cut.
     #[test]
     fn streams_are_cut_into_messages(
         payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 1..6),

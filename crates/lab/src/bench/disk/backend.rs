@@ -1,5 +1,5 @@
-//! The back-ends that serve an image: the daemon and qemu-storage-daemon, each started anew for each
-//! run.
+//! The back-ends that serve an image: the daemon and qemu-storage-daemon, each started afresh for
+//! every run.
 
 use std::fmt::Display;
 use std::fs::File;

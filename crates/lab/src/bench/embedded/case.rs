@@ -8,13 +8,13 @@ use super::load::{Load, Size};
 /// One way of serving guests.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// As the table calls it.
+    /// The label in the table.
     pub label: &'static str,
     /// Lines of the port's table in the configuration.
     pub keys: &'static str,
     /// The hypervisor's inner design.
     pub design: Design,
-    /// Where copies go to in a page, for loads without a daemon.
+    /// The offset in a page that copies go to, for loads without a daemon.
     pub offset: u16,
 }
 

@@ -3,7 +3,7 @@
 /// The figures of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figure {
-    /// In the load's unit.
+    /// The rate in the load's unit.
     pub rate: f64,
     /// CPU time of the backend for each frame, page or copy, in ns.
     pub backend_ns: Option<f64>,

@@ -33,7 +33,7 @@ pub enum Task {
         pieces: u16,
         /// The length of each copy.
         len: u16,
-        /// Where in its page a target begins.
+        /// The offset of a target in its page.
         offset: u16,
     },
 }
@@ -47,8 +47,8 @@ pub struct Plan {
     pub threads: usize,
     /// The task of the threads.
     pub task: Task,
-    /// Whether each thread uses the pages of another domain. Otherwise all use those of one domain,
-    /// as the queues of one guest do.
+    /// Whether each thread uses the pages of another domain. Otherwise all use the pages of one
+    /// domain, like the queues of one guest.
     pub apart: bool,
 }
 

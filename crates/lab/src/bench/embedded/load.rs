@@ -44,7 +44,7 @@ pub enum Load {
 }
 
 impl Load {
-    /// Where in a page the frames of stock Linux guests begin.
+    /// The offset in a page at which the frames of stock Linux guests begin.
     pub const UNALIGNED: u16 = 66;
 
     /// The unit of the rate, and how many of the counted items are one of that unit.

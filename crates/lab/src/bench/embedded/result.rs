@@ -124,9 +124,9 @@ pub struct Row {
 pub struct Verdict {
     /// The option.
     pub switch: &'static str,
-    /// Where it gains, and how much.
+    /// The loads in which it gains, and how much.
     pub gains: Vec<String>,
-    /// Where it loses.
+    /// The loads in which it loses.
     pub loses: Vec<String>,
     /// The benefit of the option, and its cost.
     pub why: &'static str,

@@ -105,7 +105,7 @@ pub(crate) struct Guests {
 }
 
 impl Guests {
-    /// Has them work while `look` looks at it; it gets the meters of both.
+    /// Runs both while `look` observes them. `look` gets the meters of both.
     ///
     /// # Errors
     /// When they do not start, or report an error of the backend.

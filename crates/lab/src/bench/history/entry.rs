@@ -40,7 +40,7 @@ pub struct Figure {
     pub ceiling: Option<Other>,
     /// The value that the figure should reach.
     pub goal: Option<Goal>,
-    /// Whether it did.
+    /// Whether the goal was reached.
     pub reached: Option<bool>,
 }
 

@@ -14,7 +14,7 @@ const LEFT: f64 = 0.9;
 /// Longest time of the innocents' frames, as a multiple of the time beside a fair neighbour.
 const SLOWER: f64 = 2.0;
 
-/// Delays in microseconds that are not judged: a machine that others use, too, is no more precise.
+/// Delays below this, in microseconds, are not judged: a shared machine is no more precise.
 const NOISE: f64 = 100.0;
 
 /// One case.
@@ -26,7 +26,7 @@ pub struct Row {
     pub title: &'static str,
     /// The fair neighbour's load.
     pub fair: &'static str,
-    /// Medians beside nobody, beside the fair and beside the hostile neighbour.
+    /// Medians without a neighbour, beside the fair one and beside the hostile one.
     pub medians: [Medians; 3],
     /// Paced frames that arrived beside the hostile neighbour, divided by those beside the fair
     /// one.

@@ -63,7 +63,7 @@ impl Guest {
                 started => break started.unwrap(),
             }
         };
-        // The command holds the guest's end, too.
+        // The command also holds the guest's end.
         drop(command);
         agent.wait_for_boot(1, LIMIT).unwrap();
         Guest { agent, program, _folder: folder }
@@ -233,7 +233,7 @@ fn commands_go_on_over_another_channel() {
     before.write_all(b"hello b1\n").unwrap();
     agent.wait_for_boot(1, LIMIT).unwrap();
     let job = agent.start("true").unwrap();
-    // Whoever carries the channel says that its guest is gone, perhaps late.
+    // The carrier of the channel reports that its guest is gone, perhaps late.
     before.write_all(b"gone\n").unwrap();
     agent.close();
     let (ours, mut theirs) = UnixStream::pair().unwrap();

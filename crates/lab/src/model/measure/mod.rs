@@ -47,7 +47,7 @@ pub struct Meter {
 /// Several measurements of the same cost.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Measured {
-    /// In the middle.
+    /// The middle value.
     pub median: f64,
     /// The least.
     pub least: f64,
@@ -116,8 +116,8 @@ impl Meter {
         Ok(all.into_iter().map(|(_, seen)| seen).collect())
     }
 
-    /// The least time, which nobody else can have made shorter: two threads that lose a CPU to
-    /// others wait for each other for long.
+    /// The least time, which other programs cannot shorten. Two threads that lose a CPU to others
+    /// wait long for each other.
     fn least(&mut self, mut once: impl FnMut() -> std::io::Result<f64>) -> Result<f64, BenchError> {
         let all = self.repeat(|| once().map_err(failed("measure")))?;
         Ok(Measured::of(all).least)

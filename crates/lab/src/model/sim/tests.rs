@@ -138,7 +138,7 @@ fn a_polling_worker_needs_no_wake_up() {
             ..scene(1, work)
         })
     };
-    // The guest's two threads sleep in between, too.
+    // The guest's two threads also sleep in between.
     near(echo(0).rate(), 1e9 / 2800.0, 0.01);
     near(echo(ns(5000.0)).rate(), 1e9 / 1900.0, 0.01);
 }

@@ -32,7 +32,8 @@ fn broken_chains_are_refused() {
         broken(8, &[(BUFFERS, 8, next), (BUFFERS, 8, AVAILABLE | 1 << 15)]),
         Some(Violation::ChainTorn)
     );
-    // All the way around: the wrap counter flips, and the first descriptor belongs to the pass before.
+    // The chain goes all the way around: the wrap counter flips, and the first descriptor belongs
+    // to the pass before.
     assert_eq!(broken(4, &[(BUFFERS, 8, next); 4]), Some(Violation::ChainTorn));
     assert_eq!(broken(2048, &[(BUFFERS, 8, next); 1100]), Some(Violation::ChainTooLong(1024)));
 }
@@ -74,12 +75,13 @@ fn a_chain_may_not_run_into_what_is_in_flight() {
     put_desc(&mem, model.desc(0), BUFFERS, 8, [0, next_pass]);
     put_desc(&mem, model.desc(3), BUFFERS, 8, [0, AVAILABLE | 1]);
     assert_eq!(device.fetch(&mut gather, &mut chains, 9), Err(Violation::Overrun));
-    // Alone it is fine; but then no descriptor is left to be taken, whatever the driver writes.
+    // A single descriptor is fine, but then no descriptor is left to be taken, whatever the driver
+    // writes.
     put_desc(&mem, model.desc(3), BUFFERS, 8, [0, AVAILABLE]);
     assert_eq!(device.fetch(&mut gather, &mut chains, 9), Ok(1));
     assert_eq!(device.available(), Ok(false));
     assert_eq!(device.fetch(&mut gather, &mut chains, 9), Ok(0));
-    // Not even when they are complete, until the driver is told.
+    // Completion alone does not free descriptors: it must be published.
     device.complete(4);
     assert_eq!(device.available(), Ok(false));
     device.publish();
@@ -87,8 +89,8 @@ fn a_chain_may_not_run_into_what_is_in_flight() {
     assert_eq!(device.available(), Ok(true));
 }
 
-/// The driver looks at one descriptor, the next it expects back: nothing may appear there before
-/// the publication.
+/// The driver looks only at the next descriptor that it expects back, where nothing may appear
+/// before the publication.
 #[test]
 fn a_burst_appears_at_once() {
     let mem = memory();
@@ -121,7 +123,7 @@ fn starts_where_it_is_told() {
     assert_eq!(position(0x8003_8003), 0x8003_8003);
     // Only the available half.
     assert_eq!(position(0x8003), 0x8003_8003);
-    // Chains were in flight when another device stopped: they are done again.
+    // Chains were in flight when another device stopped; they are processed again.
     assert_eq!(position(0x8001_8003), 0x8001_8001);
     assert_eq!(position(0x0000_0000), 0);
 }

@@ -13,11 +13,12 @@ use crate::{Body, DeviceRing, Gather, GrantCopyBatch, PackedDevice, Put, Recover
 /// The operations of both sides of a ring.
 #[derive(Clone, Debug)]
 enum Op {
-    /// The driver adds and publishes chains of so many pieces, directly or through a table.
+    /// The driver adds and publishes chains of these numbers of pieces, directly or through a
+    /// table.
     Add(Vec<(u16, bool)>),
-    /// The device gives so many chains back, oldest first, and publishes them.
+    /// The device gives this number of chains back, oldest first, and publishes them.
     Serve(usize),
-    /// As before, but is killed after so many stores.
+    /// As before, but the device is killed after a number of stores.
     Kill { serve: usize, stores: u64 },
 }
 
@@ -74,7 +75,7 @@ impl Station {
         }
     }
 
-    /// The driver takes back what it finds: the oldest chains, each once. Their number.
+    /// The driver takes back the used chains: the oldest ones, each once. Returns their number.
     fn collect(&mut self) -> usize {
         let used = self.model.used();
         for (id, _) in &used {
@@ -89,7 +90,7 @@ impl Station {
         self.collect();
     }
 
-    /// A new device, which is told that the ring stands at its start.
+    /// Starts a new device, which is told that the ring is at its start.
     fn replace(&mut self) -> Recovery {
         kill::after(u64::MAX);
         let mut config = self.model.config();
@@ -231,8 +232,8 @@ fn a_ring_without_a_mark_is_where_it_is_told() {
     assert_eq!(device.position(), 0x0003_0003);
 }
 
-/// Another back-end marks only the first descriptor of a chain: two such chains with others between
-/// them look like nothing that this device does.
+/// Another back-end marks only the first descriptor of a chain. Two such chains with others between
+/// them are no state that this device produces.
 #[test]
 fn contradictions_are_reported() {
     const AVAILABLE: u16 = DESC_AVAIL;

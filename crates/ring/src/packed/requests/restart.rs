@@ -1,5 +1,4 @@
-//! Where a packed virtqueue of requests goes on after a restart of the device, by its in-flight
-//! record.
+//! The restart of a packed virtqueue of requests, by its in-flight record.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +10,8 @@ use crate::packed::{DESC_AVAIL, DESC_USED, available_flags, marked_available, re
 use crate::violation::Violation;
 
 impl PackedRequests {
-    /// With requests in flight, the record has the used position. Without any, the ring completes in
-    /// order as far as its descriptors show, and they show where it stands.
+    /// Finds the position. With requests in flight, the record has the used position. Without any,
+    /// the ring looks as if it had completed in order, and its descriptors show the position.
     pub(super) fn recover(&mut self, told: Place) -> Result<Recovery, Violation> {
         let size = self.config.size;
         let Some(record) = self.record.clone() else { return Ok(Recovery::AsTold) };
@@ -23,7 +22,7 @@ impl PackedRequests {
         let published = old != new && !self.is_available_at(old);
         let state = record.packed_state(size, published).ok_or(Violation::InFlightRecord)?;
         let found = match state.in_flight.is_empty() {
-            // Nothing was ever recorded: the positions mean nothing.
+            // Nothing was ever recorded, so the positions are meaningless.
             true if !state.was_used => recovery::recover(&self.areas, size, told).unwrap_or(told),
             true => recovery::recover(&self.areas, size, told).unwrap_or(if published {
                 new
@@ -69,8 +68,7 @@ impl PackedRequests {
             self.again.push_back(first);
         }
         self.next = self.batch.used.forward(self.outstanding, size);
-        // Used descriptors of a batch that was not published are not to be found behind those of
-        // the next one.
+        // Used descriptors of an unpublished batch must not be found behind those of the next one.
         for i in 0..self.outstanding {
             let place = self.batch.used.forward(i, size);
             let flags = self.areas.flags(place.index).load(Ordering::Relaxed);

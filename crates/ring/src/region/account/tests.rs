@@ -26,7 +26,7 @@ fn try_map(account: &Arc<MemoryAccount>, fd: &OwnedFd, len: u64) -> Result<Memor
     Memory::map_charged(vec![region], Arc::clone(account))
 }
 
-/// Touches so many pages from number `first` on, as a worker does that counts its faults.
+/// Touches `pages` pages from number `first` on, as a worker that counts its faults does.
 fn touch(memory: &Memory, first: u64, pages: u64) {
     for page in first..first + pages {
         memory.write(page * PAGE, &[1]).unwrap();
@@ -254,7 +254,7 @@ fn a_file_is_kept_by_a_mapping_and_by_a_descriptor_that_can_only_name_it() {
     }
 }
 
-/// In a thread without the right to read what it may not read.
+/// The test runs in a thread that lacks the capability to read such a memfd.
 #[test]
 fn a_memfd_that_this_process_may_not_read_is_taken_to_exist() {
     let attack = || {

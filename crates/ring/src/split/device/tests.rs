@@ -1,5 +1,5 @@
-//! Tests of errors that only the split layout can have, and rust-vmm's `virtio-queue` as a second
-//! opinion.
+//! Tests of errors that only the split layout can have, and a comparison with rust-vmm's
+//! `virtio-queue`.
 
 use proptest::prelude::*;
 use virtio_queue::{Queue, QueueT};
@@ -138,12 +138,12 @@ fn the_available_index_may_not_jump() {
     }
     model.publish();
     assert_eq!(device.fetch(&mut gather, &mut chains, 3), Ok(3));
-    // Back behind what was taken.
+    // The index goes back behind the entries taken.
     index(2);
     assert_eq!(device.fetch(&mut gather, &mut chains, 8), jump(2, 2));
     index(8);
     assert_eq!(device.fetch(&mut gather, &mut chains, 8), Ok(5));
-    // Complete, but the driver does not know: it has no more to give.
+    // The chains are complete, but that is not published, so the driver has no more to give.
     device.complete(8);
     index(9);
     assert_eq!(device.available(), jump(9, 9).map(|_: usize| true));
@@ -254,8 +254,8 @@ impl Twin {
     }
 }
 
-/// Both devices get the same driver: they must see the same chains, write the same used ring,
-/// decide alike.
+/// Both devices get the same driver: they must see the same chains, write the same used ring, and
+/// make the same interrupt decisions.
 fn agrees(size: u16, start: u16, event_idx: bool, ops: Vec<Op>) {
     let mem = memory();
     let mut model = Split::new(mem.clone(), size, start.into());
@@ -319,8 +319,8 @@ fn agrees(size: u16, start: u16, event_idx: bool, ops: Vec<Op>) {
                 }
                 let asked = device.publish();
                 let twin_asked = n > 0 && twin.queue.needs_notification(&twin.mem).unwrap();
-                // Without event index, the other one does not know the flag; our very first time we
-                // always ask.
+                // Without event index, the other device ignores the flag; and our very first
+                // decision is always to interrupt.
                 if event_idx && decided {
                     assert_eq!(asked, twin_asked);
                 }

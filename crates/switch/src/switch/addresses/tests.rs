@@ -27,7 +27,7 @@ fn headers(last: u8) -> Headers {
     Headers { dst: Mac::BROADCAST, src: station(last).mac, ..Headers::default() }
 }
 
-/// A station says that it has an address, as its frame comes.
+/// A frame of a station claims an address.
 fn says(s: &mut Switch, now: u32, port: PortId, last: u8, address: IpAddr) -> bool {
     s.decide(now, port, &headers(last));
     s.hear_address(now, port, &headers(last), address)
@@ -37,7 +37,7 @@ fn of(s: &Switch, last: u8) -> Vec<IpAddr> {
     s.addresses_of(station(last))
 }
 
-/// The stations about which there is something new.
+/// The stations that have changed.
 fn told(s: &mut Switch, id: WatcherId) -> BTreeSet<Station> {
     let (Sighted::Some(stations) | Sighted::All(stations)) = s.sighted(id);
     stations.into_iter().map(|(station, _)| station).collect()
@@ -121,7 +121,7 @@ fn an_address_that_another_port_is_given_is_not_learned() {
     assert_eq!(told(&mut s, id), [station(1), station(2)].into());
     assert!(!says(&mut s, 0, GUEST, 1, address(2)));
     assert!(says(&mut s, 0, LOCKED, 2, address(2)));
-    // Whoever has it by configuration, too, may say so.
+    // Another port that is also given the address may claim it.
     s.give_addresses(GUEST, vec![address(2)]);
     assert!(says(&mut s, 0, GUEST, 1, address(2)));
     s.give_addresses(GUEST, vec![]);
@@ -138,7 +138,7 @@ fn an_address_that_is_given_in_another_network_is_free_here() {
     s.give_addresses(PortId(9), vec![address(1)]);
     assert!(says(&mut s, 0, GUEST, 1, address(1)));
     assert_eq!(of(&s, 1), [address(1)]);
-    // Nobody asks for those of that network.
+    // No watcher wants the addresses of that network.
     assert!(says(&mut s, 0, PortId(9), 5, address(5)));
     let there = Station { network: Network::vlan(7).unwrap(), ..station(5) };
     assert!(s.addresses_of(there).is_empty());
@@ -164,7 +164,7 @@ fn frames_that_may_not_enter_and_those_behind_a_tag_teach_nothing() {
     let tagged = Headers { tag: Some(5), tags: 1, ..headers(1) };
     s.decide(0, GUEST, &tagged);
     assert!(s.hear_address(0, GUEST, &tagged, address(1)));
-    // A station that was not heard yet is nobody's.
+    // No address is learned for a station that was not heard yet.
     assert!(s.hear_address(0, OTHER, &headers(6), address(6)));
     assert!([1, 2, 3, 6].iter().all(|last| of(&s, *last).is_empty()));
     // Without a watcher that asks, nobody learns.

@@ -74,7 +74,7 @@ fn nothing_goes_from_one_tunnel_into_another() {
     decide(&mut s, ENDS[0], Mac::BROADCAST, mac(7)).unwrap();
     assert_eq!(decide(&mut s, GUEST, mac(7), mac(1)), Ok(vec![ENDS[0]]));
     assert_eq!(decide(&mut s, ENDS[1], mac(7), mac(8)), Err(DropReason::SplitHorizon));
-    // It moved there.
+    // The station has moved there.
     decide(&mut s, ENDS[1], mac(1), mac(7)).unwrap();
     assert_eq!(decide(&mut s, GUEST, mac(7), mac(1)), Ok(vec![ENDS[1]]));
 }
@@ -88,7 +88,7 @@ fn a_tunnel_that_does_not_learn_knows_what_is_pinned() {
     s.pin(station(7), ENDS[1], Hold::Stays).unwrap();
     assert!(!s.generations().holds(&before), "caches hear of it at once");
     assert_eq!(decide(&mut s, GUEST, mac(7), mac(1)), Ok(vec![ENDS[1]]));
-    // Nobody who only claims the address gets its frames.
+    // A port that merely claims the address does not get its frames.
     decide(&mut s, OTHER, Mac::BROADCAST, mac(7)).unwrap();
     assert_eq!(decide(&mut s, GUEST, mac(7), mac(1)), Ok(vec![ENDS[1]]));
     let row = s.table(0).into_iter().find(|row| row.station == station(7)).unwrap();
@@ -111,7 +111,7 @@ fn frames_for_a_station_that_has_just_left_are_sent_on_but_never_back() {
     let mut s = switch(Tunnel { learns: false, ..LEARNING });
     decide(&mut s, GUEST, Mac::BROADCAST, mac(7)).unwrap();
     s.pin(station(7), ENDS[1], Hold::Yields).unwrap();
-    // One that was never here has not left.
+    // A station that was never here has not left.
     s.pin(station(8), ENDS[1], Hold::Yields).unwrap();
     assert_eq!(decide(&mut s, ENDS[0], mac(7), mac(9)), Ok(vec![ENDS[1]]));
     assert_eq!(decide(&mut s, ENDS[0], mac(8), mac(9)), Err(DropReason::SplitHorizon));
@@ -123,7 +123,7 @@ fn frames_for_a_station_that_has_just_left_are_sent_on_but_never_back() {
     s.age(10 + SENT_ON);
     assert!(!s.generations().holds(&stamp), "caches hear of it at once");
     assert_eq!(decide(&mut s, ENDS[0], mac(7), mac(9)), Err(DropReason::SplitHorizon));
-    // It comes back, and is here again.
+    // The station comes back, and is here again.
     decide(&mut s, GUEST, Mac::BROADCAST, mac(7)).unwrap();
     assert_eq!(decide(&mut s, ENDS[0], mac(7), mac(9)), Ok(vec![GUEST]));
 }
@@ -141,7 +141,7 @@ fn pins_are_refused_where_they_are_impossible_and_go_with_their_port() {
     s.pin(station(1), ENDS[0], Hold::Stays).unwrap();
     s.remove_port(ENDS[0]);
     assert!(s.table(0).is_empty() && !s.unpin(station(1)));
-    // The number is given to a guest: it is no tunnel any more.
+    // The port number is given to a guest, and is no tunnel any more.
     s.add_port(ENDS[0], PortRule { vlan: Vlan::None, mac: None }).unwrap();
     assert_eq!(
         s.decide(0, ENDS[1], &frame(Mac::BROADCAST, mac(7))).decision,

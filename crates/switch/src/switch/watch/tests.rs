@@ -89,13 +89,13 @@ fn a_station_that_a_control_plane_places_elsewhere_comes_back_by_a_frame() {
     s.sighted(id);
     s.pin(station(1), END, Hold::Yields).unwrap();
     assert_eq!(s.sighted(id), Sighted::Some(vec![(station(1), Presence::Away)]));
-    // From another host, it is still where the control plane says.
+    // A frame from another host does not move a station that the control plane has pinned.
     send(&mut s, 0, END, 1);
     assert_eq!(s.tunnels.pinned(station(1)), Some(END));
     send(&mut s, 0, GUEST, 1);
     assert_eq!(s.sighted(id), Sighted::Some(vec![(station(1), Presence::Learned)]));
     assert_eq!(s.tunnels.pinned(station(1)), None);
-    // The configuration's word counts more than a frame.
+    // The configuration overrides a frame.
     s.pin(station(1), END, Hold::Stays).unwrap();
     send(&mut s, 0, GUEST, 1);
     assert_eq!(s.tunnels.pinned(station(1)), Some(END));

@@ -200,7 +200,7 @@ impl Bench {
         driver
     }
 
-    /// Fetches from pair 0 and completes all: what was to become of the frames.
+    /// Fetches from pair 0 and completes all. Returns the actions of the frames.
     fn fetch(&mut self) -> Vec<Action> {
         self.host.with(0, |pair| {
             let mut burst = Burst::new();
@@ -250,7 +250,7 @@ fn what_runs_does_not_change_its_ground() {
         bench.refusal(2, &words(&[bit::VERSION_1]), vec![]),
         "SET_FEATURES changes features while rings are started"
     );
-    // What says the same again, as QEMU does for every queue pair, changes nothing.
+    // Repeated messages, as QEMU sends them for every queue pair, change nothing.
     bench.features(MODERN);
     bench.do_it(9, &address(1, 0x1000), vec![]);
     assert_eq!(bench.host.pairs(), [(0, false)]);
@@ -294,8 +294,8 @@ fn impossible_rings_are_refused() {
     }
 }
 
-/// In the order of QEMU: the log, then the feature, then the rings. Nothing else changes under a
-/// ring that runs.
+/// The messages come in the order of QEMU: the log, then the feature, then the rings. Nothing else
+/// changes under a ring that runs.
 #[test]
 fn a_log_is_switched_while_a_ring_runs() {
     let mut bench = Bench::new();

@@ -19,7 +19,7 @@ use crate::net::device::ActiveVrings;
 use crate::net::feature::bit;
 use crate::transport::status::State;
 
-/// Ends a test that would hang. Nothing is measured by it.
+/// Ends a test that would hang. The value is not a measure of anything.
 const WATCHDOG: Duration = Duration::from_secs(60);
 
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -156,8 +156,7 @@ fn two_guests_talk_whatever_their_rings() {
     oldest.reaches(&mut modern, 2);
 }
 
-/// The driver's event index is passed by the first frame; what comes behind it finds nobody who
-/// asks.
+/// The first frame passes the driver's event index; later frames find no request for an interrupt.
 #[test]
 fn a_driver_that_sleeps_is_interrupted_in_the_end() {
     let lab = Lab::new();
@@ -188,7 +187,7 @@ fn rings_stop_and_go_on_while_the_connection_lasts() {
     let (_a, _b) = (lab.device("a"), lab.device("b"));
     let (mut a, mut b) = (guest(&lab, "a"), guest(&lab, "b"));
     a.reaches(&mut b, 1);
-    // The completion of a frame is not awaited by its arrival.
+    // A frame's arrival does not imply its completion.
     eventually("completion", || a.driver.tx.ring.collect(&mut [Used::default(); 4]).unwrap() == 1);
     assert_eq!(a.front.stop(1).unwrap(), 1);
     a.send(2);
@@ -230,8 +229,8 @@ fn a_disabled_transmitter_is_drained() {
     a.reaches(&mut b, 2);
 }
 
-/// A worker that polled all the time would never sleep, and one that slept until a signal came would
-/// sleep once.
+/// A worker that polled all the time would never sleep, and one that slept until a signal came
+/// would sleep once.
 #[test]
 fn a_ring_without_kick_is_polled_between_sleeps() {
     let lab = Lab::new();

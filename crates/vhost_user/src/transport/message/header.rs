@@ -8,7 +8,7 @@ use super::layout::{HEADER_LEN, MAX_PAYLOAD, NEED_REPLY, REPLY, VERSION, VERSION
 pub struct Header {
     /// Number of the request.
     pub code: u32,
-    /// The front-end wants to hear how it went (if `REPLY_ACK` was negotiated).
+    /// The front-end requests an acknowledgement (valid if `REPLY_ACK` was negotiated).
     pub need_reply: bool,
     /// Bytes of payload, at most [`MAX_PAYLOAD`].
     pub size: usize,

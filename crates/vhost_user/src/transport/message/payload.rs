@@ -31,7 +31,7 @@ pub struct Region {
     pub offset: u64,
 }
 
-/// Where a ring lies, in the front-end's own (user) addresses.
+/// The place of a ring, in the front-end's own (user) addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddress {
     /// Bit 0: the used ring's pages are to be logged.
@@ -42,8 +42,8 @@ pub struct RingAddress {
     pub used: u64,
     /// Available ring (split) or driver event suppression structure (packed).
     pub avail: u64,
-    /// Guest address of the used ring (split) or the device event suppression structure (packed), for
-    /// the log of written pages.
+    /// Guest address of the used ring (split) or the device event suppression structure (packed),
+    /// for the log of written pages.
     pub log: u64,
 }
 
@@ -56,7 +56,7 @@ impl RingAddress {
         (self.flags & Self::LOG != 0).then_some(self.log)
     }
 
-    /// Whether the ring lies at the same place as the `other` one, however they are logged.
+    /// Whether the ring lies at the same place as the `other` one, regardless of their logging.
     pub fn is_same_place(&self, other: &RingAddress) -> bool {
         *self == RingAddress { flags: self.flags, log: self.log, ..*other }
     }

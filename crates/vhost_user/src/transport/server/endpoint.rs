@@ -21,7 +21,7 @@ pub enum Mode {
     Client,
 }
 
-/// Where front-ends are found.
+/// The socket at which front-ends are found.
 pub enum Endpoint {
     /// Front-ends connect here.
     Listener(Listener),
@@ -71,7 +71,7 @@ impl Endpoint {
         Ok(Some(SavedListener { socket: files.add(listener)?, file: listener.file() }))
     }
 
-    /// This process alone has the endpoint now.
+    /// Notes that only this process has the endpoint now.
     pub(super) fn own(&mut self) {
         if let Endpoint::Listener(listener) = self {
             listener.own();

@@ -20,7 +20,7 @@ pub(super) struct QueueFault {
 }
 
 impl QueueFault {
-    /// Time of a worker that the fault has cost, besides what the port has paid for already.
+    /// Time of a worker that the fault has cost and that the port was not charged for yet.
     pub(super) fn cost(&self) -> Duration {
         match self.violation {
             Some(Violation::SlowInterrupt) => slow_signals::COST,
@@ -52,8 +52,8 @@ impl QueueFaults {
         Ok(QueueFaults { first: Mutex::default(), event: Event::new()? })
     }
 
-    /// Called by a worker: quick, and never waiting for anything slow. `violation`: the error, if
-    /// it is one of the ring protocol.
+    /// Reports a fault. Called by a worker, so it is quick and never waits for anything slow.
+    /// `violation`: the error, if it is one of the ring protocol.
     pub fn report(
         &self,
         queue: u16,
@@ -62,7 +62,7 @@ impl QueueFaults {
     ) {
         let fault = QueueFault { queue, error: Box::new(error), violation };
         self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
-        // Nobody else has this event, so it does not block.
+        // No other process has this event, so it does not block.
         let _ = self.event.signal();
     }
 

@@ -1,4 +1,4 @@
-//! What the owner of a server asks its thread, where another process goes on with the server.
+//! Requests of a server's owner to its thread, for the hand-over to another process.
 
 use std::sync::mpsc::Sender;
 
@@ -6,12 +6,12 @@ use crate::transport::saved::{Files, HandOverError, Positions, SavedServer};
 
 /// A request of the owner to the thread of a server.
 pub(super) enum HandOverRequest {
-    /// To say how things are, and to serve nobody from then on.
+    /// Report the state, and stop serving the front-end.
     Park(Sender<Result<(SavedServer, Files), HandOverError>>),
-    /// To stop all vrings.
+    /// Stop all vrings.
     Pause(Sender<Positions>),
-    /// To go on as before. Closed when it does.
+    /// Continue as before. The channel is closed when the thread does.
     Unpark(Sender<()>),
-    /// To start the vrings of another process.
+    /// Start the vrings of another process.
     Start(Positions, Sender<Result<(), String>>),
 }

@@ -23,13 +23,13 @@ pub(super) enum Wakeup {
 pub(super) struct Signals {
     pub(super) stop: Arc<Event>,
     pub(super) faults: Arc<QueueFaults>,
-    /// Another process is to go on with the server.
+    /// The owner has a request for the hand-over to another process.
     pub(super) hand_over: Arc<Event>,
 }
 
 impl Signals {
-    /// Sleeps until `what` is ready, the server is to end, or a worker has reported a fault. What
-    /// ends a connection comes first.
+    /// Sleeps until `what` is ready, the server must end, or a worker has reported a fault. Events
+    /// that end a connection have priority.
     pub(super) fn wait(
         &self,
         what: Option<(&impl AsFd, PollFlags)>,
@@ -38,8 +38,8 @@ impl Signals {
         self.poll(what, [], timeout)
     }
 
-    /// As [`wait`](Self::wait), or until the configuration space changes, or another process is to go
-    /// on.
+    /// As [`wait`](Self::wait), or until the configuration space changes, or the owner requests a
+    /// hand-over.
     pub(super) fn wait_for(
         &self,
         what: Option<(&impl AsFd, PollFlags)>,

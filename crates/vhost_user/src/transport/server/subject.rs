@@ -1,8 +1,8 @@
-//! What a server serves, as the log names it.
+//! The subject of a server, as the log names it.
 
 use tracing::field::{DisplayValue, display};
 
-/// What a server serves, by name: lines of the log have it as `port=NAME` or `disk=NAME`.
+/// The name of the port or disk that a server serves, in the log as `port=NAME` or `disk=NAME`.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// A port.

@@ -53,7 +53,7 @@ pub(super) struct ServerThread<P: Port> {
     budget: ControlBudget,
 }
 
-/// The state of what was logged of a connection.
+/// The state of a connection that was logged last.
 #[derive(Default)]
 struct Logged {
     features: Features,
@@ -109,7 +109,7 @@ impl<P: Port> ServerThread<P> {
                 Wakeup::Stop => return None,
                 Wakeup::Fault | Wakeup::ConfigChange | Wakeup::Timeout => continue,
                 Wakeup::HandOver => {
-                    // Without a session, nothing can end it.
+                    // Without a session, the hand-over ends no session.
                     let _ = self.hand_over(None);
                     continue;
                 }
@@ -158,7 +158,7 @@ impl<P: Port> ServerThread<P> {
             status.peer = peer;
             status.connections += 1;
         });
-        // A fault of an earlier connection says nothing about this one.
+        // A fault of an earlier connection does not concern this one.
         self.signals.faults.take();
         let account = self.port.account();
         account.begin_session();
@@ -213,7 +213,7 @@ impl<P: Port> ServerThread<P> {
         }
     }
 
-    /// Listens to no message while the port owes the workers time.
+    /// Reads no message while the port has overdrawn its budget.
     fn await_budget(&mut self) -> Result<(), End> {
         let Some(until) = self.budget.overdrawn_until(Instant::now()) else { return Ok(()) };
         self.status.update(|status| status.control_delayed += 1);
@@ -256,7 +256,7 @@ impl<P: Port> ServerThread<P> {
         }
     }
 
-    /// Records how the session is doing.
+    /// Records the status of the session.
     fn record_session(&self, session: &mut Session<P::Device>) {
         self.record_recovered(session);
         self.status.update(|status| {
@@ -274,7 +274,7 @@ impl<P: Port> ServerThread<P> {
         }
     }
 
-    /// Records vrings that were not started where the front-end said.
+    /// Records vrings that were not started at the front-end's position.
     fn record_recovered(&self, session: &mut Session<P::Device>) {
         for (vring, recovery) in session.take_recovered() {
             match recovery {
@@ -332,9 +332,9 @@ impl<P: Port> ServerThread<P> {
         }
     }
 
-    /// Pauses after a connection: the longer, the more often front-ends have broken the protocol
-    /// lately, and at least so long that front-ends which only connect and disconnect cost little.
-    /// False: the port is to end.
+    /// Pauses after a connection. The pause grows with recent violations of the protocol. It is at
+    /// least long enough that front-ends which only connect and disconnect cost little. False: the
+    /// port is to end.
     fn back_off(&mut self, end: &End, began: Instant) -> bool {
         if began.elapsed() >= LONGEST_PAUSE {
             self.pause = PAUSE;
@@ -353,7 +353,7 @@ impl<P: Port> ServerThread<P> {
                 Wakeup::Stop => return false,
                 Wakeup::Timeout => return true,
                 Wakeup::Ready | Wakeup::ConfigChange => {}
-                // Without a session, nothing can end it.
+                // Without a session, the hand-over ends no session.
                 Wakeup::HandOver => drop(self.hand_over(None)),
                 Wakeup::Fault => drop(self.signals.faults.take()),
             }

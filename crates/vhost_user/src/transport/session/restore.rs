@@ -1,4 +1,4 @@
-//! A session that another process goes on with.
+//! The hand-over of a session to another process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::transport::memory_table::MemoryTable;
 use crate::transport::saved::{Files, HandOverError, Positions, SavedSession};
 
 impl<D: Device> Session<D> {
-    /// What the front-end has said, for another process. Vrings go on meanwhile.
+    /// The state that the front-end has set, for another process. Vrings continue meanwhile.
     ///
     /// # Errors
     /// When the guest migrates, or no descriptors are left.
@@ -36,7 +36,7 @@ impl<D: Device> Session<D> {
     /// The session of another process, in which no vring runs yet.
     ///
     /// # Errors
-    /// When the state is not one that a front-end can have brought about here.
+    /// When a front-end could not have set this state here.
     pub fn restore(
         device: D,
         account: Arc<MemoryAccount>,
@@ -69,7 +69,7 @@ impl<D: Device> Session<D> {
         Ok(session)
     }
 
-    /// Stops the vrings; their positions. The front-end is not told.
+    /// Stops the vrings. Returns their positions. The front-end is not notified.
     pub fn pause(&mut self) -> Positions {
         self.vrings.pause()
     }

@@ -158,7 +158,7 @@ fn a_request_that_the_device_does_not_have_is_not_offered() {
     assert_eq!(answer.error.unwrap().to_string(), "NET_SET_MTU, which is not offered");
 }
 
-/// A front-end keeps the files of all records that were made for it.
+/// All records count, because a front-end may keep their files.
 #[test]
 fn in_flight_records_count_as_memory_that_the_front_end_has_allocated() {
     let account = Arc::new(MemoryAccount::new(20_000));

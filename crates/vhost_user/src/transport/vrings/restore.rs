@@ -1,4 +1,4 @@
-//! Vrings that another process goes on with.
+//! The hand-over of vrings to another process.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl<D: Device> Vrings<D> {
         &self,
         files: &mut Files,
     ) -> Result<Vec<SavedVring>, HandOverError> {
-        // A front-end does not name the log a second time.
+        // A front-end names the log only once, so the other process would not get it.
         if self.used_log().is_some() || self.log_is_new {
             return Err(HandOverError::Migrates);
         }
@@ -31,8 +31,8 @@ impl<D: Device> Vrings<D> {
         Ok(saved.collect::<io::Result<_>>()?)
     }
 
-    /// Describes the vrings as another process had them, in the front-end's memory. None runs yet;
-    /// all that was in service is checked to have its place there.
+    /// Describes the vrings as another process had them, in the front-end's memory. None runs yet.
+    /// Vrings that were in service must lie within that memory.
     pub(in crate::transport) fn restore(
         &mut self,
         features: u64,
@@ -59,8 +59,8 @@ impl<D: Device> Vrings<D> {
         Ok(())
     }
 
-    /// Stops the vrings that are in service, without a word to the front-end; their positions.
-    /// [`start_saved`](Self::start_saved) starts them again, here or elsewhere.
+    /// Stops the vrings that are in service, without notice to the front-end. Returns their
+    /// positions. [`start_saved`](Self::start_saved) starts them again, here or elsewhere.
     pub(in crate::transport) fn pause(&mut self) -> Positions {
         self.device.hold_all();
         let mut positions = vec![None; self.vrings.len()];

@@ -15,14 +15,14 @@ const EOPNOTSUPP: i16 = -2;
 pub(super) struct Entry {
     id: u64,
     operation: u8,
-    /// Of discards: what is left.
+    /// For discards: the rest of the range.
     pub sector: u64,
     pub what: What,
-    /// Where its data is to go, or to come from.
+    /// The segments of its data.
     pub segments: Vec<Segment>,
-    /// Where its data is meanwhile.
+    /// The place of its data in this process.
     pub span: Span,
-    /// How much that is.
+    /// Bytes of its data.
     pub bytes: u32,
     /// Why it is not carried out.
     pub refusal: Option<Refusal>,
@@ -65,7 +65,7 @@ impl Entry {
         (self.under_way, self.handed_out) = (0, false);
     }
 
-    /// Reads its segments. `None`: they cannot be had.
+    /// Reads its segments. `None`: they could not be copied.
     pub fn read_segments(&mut self, bytes: Option<&[u8]>) {
         match request::read_segments(bytes.unwrap_or_default(), &mut self.segments) {
             Ok(bytes) => self.bytes = bytes,
@@ -83,7 +83,7 @@ impl Entry {
         self.refusal.is_none() && matches!(self.what, What::Data { write: false, .. })
     }
 
-    /// A part of it is with the pipeline. True when nothing of it is left.
+    /// Notes that a part was handed to the pipeline. True when no part is left.
     pub fn handed_out(&mut self) -> bool {
         self.under_way += 1;
         let left = matches!(self.what, What::Discard(left) if left > 0);
@@ -91,7 +91,7 @@ impl Entry {
         self.handed_out
     }
 
-    /// A part of it is done, with the status of virtio-blk. True when all of it is.
+    /// Notes that a part is done, with a status of virtio-blk. True when the whole request is.
     pub fn part_done(&mut self, status: u8) -> bool {
         self.under_way = self.under_way.saturating_sub(1);
         if self.status == BlockStatus::Ok {

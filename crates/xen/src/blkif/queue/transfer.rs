@@ -10,29 +10,28 @@ use storage::command::{BlockStatus, Refusal};
 use super::entry::Entry;
 use super::{BATCH, BUFFERS};
 
-/// Bytes of the part of the memory that each request has for itself, behind the data: header, range,
-/// status.
+/// Bytes of each request's own part of the memory, behind the data: header, range, status.
 const CONTROL: usize = 64;
 
-/// Where in the memory the part of the request in slot `at` begins.
+/// The address of the own part of the request in slot `at`.
 pub(super) fn control_at(at: usize) -> u64 {
     (BUFFERS + CONTROL * at) as u64
 }
 
-/// Where data is, and who copies it.
+/// The memory of the data, and the copies from and to it.
 pub(super) struct Transfer {
     domain: DomId,
     engine: Arc<dyn Engine>,
-    /// The data of requests, then what each has for itself.
+    /// The data of requests, then the own part of each.
     pub memory: Arc<Memory>,
-    /// Copies from the guest. Empty, but for the moment when requests are taken.
+    /// Copies from the guest. Empty, except while requests are taken.
     incoming: Copies,
     /// Copies to the guest, until they are published.
     outgoing: Copies,
 }
 
 impl Transfer {
-    /// Room for the data of a ring with so many slots.
+    /// Room for the data of a ring with `size` slots.
     pub fn new(domain: DomId, engine: Arc<dyn Engine>, size: usize) -> Result<Self, MapError> {
         let segments = BUFFERS / PAGE;
         Ok(Transfer {
@@ -65,8 +64,8 @@ impl Transfer {
         }
     }
 
-    /// Makes the copies from the guest. Requests that one of them failed for are refused. False:
-    /// there were none.
+    /// Makes the copies from the guest. A request with a failed copy is refused. False: there were
+    /// none.
     pub fn run_incoming(&mut self, entries: &mut [Entry]) -> bool {
         if self.incoming.is_empty() {
             return false;
@@ -81,7 +80,7 @@ impl Transfer {
         true
     }
 
-    /// Requests the copies of what was read.
+    /// Requests the copies of the data that was read.
     pub fn deliver(&mut self, at: usize, entry: &mut Entry) {
         let mut from = entry.span.at;
         for segment in &entry.segments {
@@ -97,7 +96,7 @@ impl Transfer {
         }
     }
 
-    /// Makes the copies to the guest. Returns how many requests have failed by that.
+    /// Makes the copies to the guest. Returns how many requests failed because of that.
     pub fn run_outgoing(&mut self, entries: &mut [Entry]) -> u64 {
         let mut lost = 0;
         if self.outgoing.is_empty() {

@@ -198,7 +198,7 @@ impl Sender {
         Ok(self.ring.publish()?)
     }
 
-    /// Takes the backend's responses, and with them pages to send from. Returns how many responses
+    /// Takes the backend's responses, which free pages to send from. Returns how many responses
     /// there were.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! Pages that a frontend has its backend keep mapped (netif.h, "Static Grants"): all pages that its
-//! queues send from and receive into, since they are always the same.
+//! Pages that a frontend asks its backend to keep mapped (netif.h, "Static Grants"): all pages that
+//! its queues send from and receive into, since these never change.
 
 use hypervisor::GrantRef;
 
@@ -16,11 +16,12 @@ pub struct StaticGrants {
 }
 
 impl StaticGrants {
-    /// Has the backend map the pages of all queues, as many as it accepts, and the receive pages of
-    /// each queue first.
+    /// Makes the backend map the pages of all queues, as many as it accepts, beginning with the
+    /// receive pages of each queue.
     ///
     /// # Errors
-    /// As for [`ControlRing::request`]. A backend that accepts none, or no more, is no error.
+    /// As for [`ControlRing::request`]. A backend that accepts no pages, or no more, is
+    /// not an error.
     pub fn add_all(
         control_ring: &mut ControlRing,
         queues: &[Queue],
@@ -59,11 +60,11 @@ impl StaticGrants {
         self.lists.is_empty()
     }
 
-    /// Has the backend unmap all pages, so that the grants can be revoked. Returns how many were
+    /// Makes the backend unmap all pages, so that the grants can be revoked. Returns how many were
     /// mapped: a backend that took over from another may know of none.
     ///
     /// # Errors
-    /// As for [`ControlRing::request`], and when it says that it unmapped others than it did.
+    /// As for [`ControlRing::request`], and when it reports to have unmapped other pages.
     pub fn remove_all(self, control_ring: &mut ControlRing) -> Result<u32, FrontError> {
         let mut total = 0;
         for (queue, list) in &self.lists {

@@ -62,7 +62,7 @@ fn several_queues_have_directories() {
         ("queue-1/rx-ring-ref", "11"),
         ("queue-1/event-channel-tx", "21"),
         ("queue-1/event-channel-rx", "22"),
-        // Left from another time, perhaps.
+        // A key that may be left from an earlier connection.
         ("tx-ring-ref", "77"),
     ];
     let queues = request(&keys).unwrap().queues;

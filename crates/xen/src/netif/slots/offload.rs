@@ -4,12 +4,12 @@ use frame::{BadOffload, Gso, GsoKind, Head, Headers, L3, L4, Offload, PartialCsu
 
 use super::{GSO_TCPV4, GSO_TCPV6, Meta};
 
-/// The offloads left to be done to a frame of `len` bytes that begins with `head`. Believed only as
-/// far as it fits the frame; a segmentation without checksum offload, which some frontends ask for,
-/// is made one with.
+/// The offloads left to be done to a frame of `len` bytes that begins with `head`. Only requests
+/// that fit the frame are accepted. Checksum offload is added to a segmentation without it, which
+/// some frontends request.
 ///
 /// # Errors
-/// Why the frame is to be dropped.
+/// The reason for which the frame is dropped.
 pub fn offload(
     meta: Meta,
     head: &mut Head,

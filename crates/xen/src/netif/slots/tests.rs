@@ -47,7 +47,7 @@ fn read(slots: &[TxSlot]) -> Result<Read, Fault> {
     };
     let packet = next_packet(slots.len() as u32, once, &mut pieces, &mut responses)?;
     assert_eq!(responses.len(), packet.slots as usize);
-    // The number means something in those of data only.
+    // The number is meaningful only in slots of data.
     let of = |slot: &TxSlot| {
         (
             if response_status(*slot) == rsp::NULL { 0 } else { slot[0] as u16 },
@@ -190,8 +190,8 @@ fn each_fault_has_its_name() {
     }
 }
 
-/// Whoever stopped before responses were published leaves requests that name no good grant, and are
-/// the same otherwise.
+/// A backend that stopped before it published responses leaves requests that name no valid grant,
+/// and are otherwise unchanged.
 #[test]
 fn responses_that_were_not_published_read_as_the_same_packet() {
     let slots = [
@@ -222,7 +222,7 @@ proptest! {
         }
     }
 
-    /// Short of nonsense: plausible slots in any order.
+    /// Plausible slots in any order.
     #[test]
     fn plausible_slots_are_bounded(
         slots in prop::collection::vec(

@@ -60,8 +60,8 @@ fn entries_are_as_in_the_protocol() {
     assert_eq!(GrefEntry::decode_all(&[4, 3, 2, 1, 6, 5, 8, 7, 1]), [entry]);
 }
 
-/// Pages that a burst has found stay mapped until the burst is over, whichever set it found them
-/// in; and until then there is no answer.
+/// Pages that a burst has found, in any set, stay mapped until the burst is over, and until then
+/// there is no answer.
 #[test]
 fn a_burst_that_is_under_way_is_waited_for() {
     let (_machine, guest, references, mut cache) = room(32, &Arc::default());

@@ -1,4 +1,4 @@
-//! The thread of a server that another process goes on with, in both processes.
+//! The hand-over of a server to another process, from its thread's side in both processes.
 
 use std::sync::mpsc::Sender;
 
@@ -13,13 +13,14 @@ use crate::transport::session::Session;
 use crate::transport::status::State;
 
 impl<P: Port> ServerThread<P> {
-    /// Serves nobody until the owner says so, if it wants that. Vrings may be stopped meanwhile.
+    /// Handles a request of the owner to park: serves no front-end until the owner's next request.
+    /// Vrings may be stopped meanwhile.
     pub(super) fn hand_over(
         &mut self,
         conversation: Option<(&Connection, &mut Session<P::Device>)>,
     ) -> Result<(), End> {
         self.signals.hand_over.clear();
-        // Whoever asked earlier has given up: the last word counts.
+        // Only the last request counts; owners of earlier ones have given up.
         let Some(HandOverRequest::Park(reply)) = self.requests.try_iter().last() else {
             return Ok(());
         };
@@ -39,13 +40,13 @@ impl<P: Port> ServerThread<P> {
                 }
                 Ok(HandOverRequest::Park(_) | HandOverRequest::Start(..)) => {}
                 Ok(HandOverRequest::Unpark(done)) => break Some(done),
-                // The owner is gone, and so will be the server.
+                // The owner is gone, so the server must end.
                 Err(_) => break None,
             }
         };
         let Some(session) = session else { return Ok(()) };
         let started = session.start_saved(&positions);
-        // Rings stand where this process has left them.
+        // The rings are where this process has left them.
         session.take_recovered();
         drop(done);
         started.map(drop).map_err(End::from)
@@ -73,8 +74,8 @@ impl<P: Port> ServerThread<P> {
         })
     }
 
-    /// Restores what another process had, and serves it from when the owner says so. `ready`: says
-    /// whether it can be served.
+    /// Restores the state of another process, and serves it once the owner requests that. `ready`
+    /// reports whether the state is usable.
     pub(in crate::transport::server) fn run_restored(
         mut self,
         saved: SavedServer,
