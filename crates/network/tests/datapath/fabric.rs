@@ -101,9 +101,10 @@ fn a_worker_sleeps_again_when_the_port_that_kept_it_awake_is_gone() {
     let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);
     peer.send([udp(mac(1), mac(0), 1, 7, 60)]);
     wait(|| peer.completed() == 1);
-    fabric.remove_port(port);
     let sleeps = || fabric.worker_counters()[0].run.sleeps.get();
+    // The worker may be asleep, for good, as soon as the port is gone.
     let before = sleeps();
+    fabric.remove_port(port);
     wait(|| sleeps() > before);
 }
 
