@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=600))]
     pub seconds: u16,
 
-    /// TCP streams at the same time
+    /// Number of concurrent TCP streams
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub streams: u16,
 
@@ -61,16 +61,17 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WHERE", default_value = "qemu")]
     pub guests: Platform,
 
-    /// With --guests qemu: where QEMU and the guests' kernel come from
+    /// With --guests qemu: source of QEMU and of the guests' kernel
     #[arg(long, value_enum, value_name = "RELEASE", default_value_t = Release::Installed)]
     pub release: Release,
 
-    /// Datapath that carries the frames; given several times, they are measured one after the other
+    /// Datapath that carries the frames. If the option is given several times, the datapaths are
+    /// measured one after the other
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
     pub over: Vec<Over>,
 
-    /// With --guests qemu: how often all of that is repeated, with new guests each time; the
-    /// comparison has the medians, and the report the last round
+    /// With --guests qemu: number of rounds of all measurements, with new guests in each round. The
+    /// comparison shows the medians, and the report shows the last round
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub rounds: u16,
 
@@ -86,7 +87,7 @@ pub enum Platform {
     Qemu,
     /// On Xen, with Ringmain in its dom0; Xen itself runs under QEMU
     Xen,
-    /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes
+    /// Processes with paravirtual interfaces of the daemon's embedded hypervisor; the demo takes
     /// seconds
     Embedded,
 }

@@ -35,7 +35,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
 
-    /// Folder for the images, which are removed afterwards [default: that for temporary files]
+    /// Folder for the images, which are removed afterwards [default: the folder for temporary
+    /// files]
     #[arg(long, value_name = "DIR")]
     pub images: Option<PathBuf>,
 
@@ -43,7 +44,7 @@ pub struct Args {
     #[arg(long, value_name = "MIB", default_value_t = 128, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
     pub size: u32,
 
-    /// Seconds for each kind of requests
+    /// Seconds for each kind of request
     #[arg(long, value_name = "SECONDS", default_value_t = 4.0)]
     pub seconds: f64,
 
@@ -63,11 +64,12 @@ pub struct Args {
 /// Where the guest runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Platform {
-    /// A stock kernel under QEMU, with virtio-blk over vhost-user, and fio in it
+    /// A stock kernel under QEMU, with virtio-blk over vhost-user, and fio in the guest
     Qemu,
-    /// A stock kernel on Xen, which itself runs under QEMU, and fio in it; this takes many minutes
+    /// A stock kernel on Xen, and fio in the guest. Xen itself runs under QEMU. The demo takes many
+    /// minutes
     Xen,
-    /// A thread of this program that drives the rings of the disks itself; this takes seconds
+    /// A thread of this program that drives the rings of the disks itself; the demo takes seconds
     Embedded,
 }
 

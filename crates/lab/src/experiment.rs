@@ -43,7 +43,7 @@ use crate::statistics::Centre;
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Platform {
-    /// Processes, behind paravirtual interfaces of the daemon's embedded hypervisor; this takes
+    /// Processes with paravirtual interfaces of the daemon's embedded hypervisor; this takes
     /// seconds
     Embedded,
     /// Under QEMU, with virtio over vhost-user
@@ -89,11 +89,11 @@ impl Platform {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum Size {
-    /// Run for seconds only, to test the experiment; its figures mean nothing
+    /// Run for only a few seconds, to test the experiment; the results are not meaningful
     Tiny,
     /// Measure fewer points, with fewer and shorter repetitions
     Quick,
-    /// All of it
+    /// Measure all points, with full repetitions
     Full,
 }
 

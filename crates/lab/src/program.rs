@@ -10,7 +10,8 @@ const NAME: &str = "ringmain";
 /// Which `ringmain` is measured.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Program {
-    /// The program ringmain [default: the one beside this program, or else the first in PATH]
+    /// Path of the program ringmain [default: ringmain in the folder of this program, else the
+    /// first ringmain in PATH]
     #[arg(long = "daemon", value_name = "PATH", env = "RINGMAIN_DAEMON", hide_env_values = true)]
     path: Option<PathBuf>,
 }

@@ -32,11 +32,12 @@ pub struct Args {
     #[arg(long, value_name = "WHEN", default_value = "touched", value_parser = named::<Flush>)]
     pub flush: Flush,
 
-    /// How long a batch of copies holds a page: release (for one copy) or keep (for the batch)
+    /// How long a batch of copies holds a page: release (for one copy) or keep (for the whole
+    /// batch)
     #[arg(long, value_name = "HOW", default_value = "keep", value_parser = named::<Copying>)]
     pub copying: Copying,
 
-    /// Answer requests of disks without carrying them out: reads get no data, and writes are lost
+    /// Complete disk requests without executing them: reads return no data, and writes are lost
     #[arg(long)]
     pub null_disks: bool,
 }

@@ -10,38 +10,42 @@ use super::Error;
 use super::gaps::GapDistribution;
 
 const ABOUT: &str = "\
-Ports are taken in pairs, and each port sends to the other of its pair; a single port sends to itself. Frames are \
-Ethernet/IPv4/UDP, or TCP with --tso, unique by flow, number and send time.
+Ports form pairs, and a port sends to the other port of its pair; a single port sends to itself. \
+Frames are Ethernet/IPv4/UDP, or TCP with --tso. Each frame has a unique combination of flow, \
+number and send time.
 
-Every frame that comes back is checked: its length; the virtio-net header, with all offload fields; all of the \
-frame's headers; the tag behind them, which holds flow, number and time under a keyed check that covers the frame's \
-length; the payload, which is different in every frame (one word of 8 bytes in every 256 bytes of frames up to 2048 \
-bytes, and in every 1024 of larger ones, and the frame's last bytes; all of it with --verify full); and its place in \
-its flow. So truncation, swapped or stale buffers, lost pieces, duplicates and reordering are seen.";
+The generator checks every frame that comes back: the length; the virtio-net header, with all \
+offload fields; all headers of the frame; the tag behind the headers; the payload, which is \
+different in every frame; and the place of the frame in its flow. The tag holds the flow, the \
+number and the time under a keyed check, which also covers the length of the frame. By default, \
+the check of the payload covers one word of 8 bytes in every 256 bytes of frames up to 2048 bytes, \
+one word of 8 bytes in every 1024 bytes of larger frames, and the last bytes of the frame. With \
+--verify full, the check covers all of the payload. The checks detect truncation, swapped or stale \
+buffers, lost pieces, duplicates and reordering.";
 
 /// Options of the traffic generator.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_long_help = ABOUT)]
 pub struct Args {
-    /// vhost-user sockets, one per guest: PATH, or server:PATH or client:PATH to say which side
-    /// listens
+    /// vhost-user sockets, one per guest. With server:PATH, the generator listens; with
+    /// client:PATH, the generator connects; with PATH alone, --server and --client decide
     #[arg(long, value_name = "SOCKET,...", value_delimiter = ',', required = true)]
     pub ports: Vec<Port>,
 
-    /// Listen on the sockets, for back-ends that connect (sockets without a prefix)
+    /// Listen on the sockets without a prefix, for back-ends that connect
     #[arg(long, conflicts_with = "client")]
     pub server: bool,
 
-    /// Connect to the sockets, for back-ends that listen (sockets without a prefix; the default)
+    /// Connect to the sockets without a prefix, for back-ends that listen (the default)
     #[arg(long)]
     pub client: bool,
 
-    /// Number of the first guest, from which addresses are derived; must be even. Generators on one
-    /// switch need different numbers
+    /// Number of the first guest, from which addresses are derived. The number must be even.
+    /// Generators on the same switch need different numbers
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=60000))]
     pub number: u16,
 
-    /// Seconds to wait for the back-end, and for the first frame to come through
+    /// Seconds to wait for the back-end, and for the first frame to arrive
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
     pub wait: f64,
 
@@ -49,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub queues: u16,
 
-    /// Bytes of a frame, from Ethernet header to last byte, without FCS
+    /// Length of a frame in bytes, from the Ethernet header to the last byte, without FCS
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub size: u32,
 
@@ -74,12 +78,12 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Directions::One)]
     pub direction: Directions,
 
-    /// Closed loop: at most N frames of a sender are under way [default: as many as the ring
-    /// takes]
+    /// Closed loop: maximum number of frames in flight of each sender [default: the capacity of the
+    /// ring]
     #[arg(long, value_name = "N", conflicts_with = "rate")]
     pub window: Option<u64>,
 
-    /// Fixed rate of each sender, frames per second; 0: guests connect, and send nothing
+    /// Fixed rate of each sender, in frames per second. With 0, guests connect and send nothing
     #[arg(long, value_name = "PPS")]
     pub rate: Option<u64>,
 
@@ -87,12 +91,12 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = GapDistribution::Even, requires = "rate")]
     pub gaps: GapDistribution,
 
-    /// Cold buffers: cycle each guest's Tx and Rx buffers through this many bytes each (100M, 64K)
-    /// [default: hot, no more than the ring holds]
+    /// Cold buffers: cycle each guest's Tx buffers and its Rx buffers through this many bytes of
+    /// memory each, like 100M or 64K [default: hot buffers, no more than the ring holds]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub pool: Option<u64>,
 
-    /// How a buffer is described: one descriptor, a chain of them, or an indirect table
+    /// Descriptors of a buffer: one descriptor, a chain of descriptors, or an indirect table
     #[arg(long, value_enum, default_value_t = Layout::Single)]
     pub layout: Layout,
 
@@ -101,7 +105,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     pub header: Option<HeaderPlace>,
 
-    /// Cut buffers into descriptors of at most this many bytes (with --layout chained or indirect)
+    /// With --layout chained or indirect: maximum number of bytes of a descriptor
     #[arg(long, value_name = "BYTES")]
     pub piece: Option<u32>,
 
@@ -109,12 +113,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub ring: u16,
 
-    /// Descriptors in each Rx ring [default: as Tx]
+    /// Descriptors in each Rx ring [default: the value of --ring]
     #[arg(long, value_name = "N")]
     pub rx_ring: Option<u16>,
 
-    /// Bytes of a receive buffer, virtio-net header included [default: 2048; with --tso 4096 if
-    /// mergeable, else what a frame takes]
+    /// Length of a receive buffer in bytes, including the virtio-net header [default: 2048; with
+    /// --tso, 4096 if buffers are mergeable, else the length that a frame needs]
     #[arg(long, value_name = "BYTES")]
     pub rx_buffer: Option<u32>,
 
@@ -138,7 +142,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "packed")]
     pub legacy: bool,
 
-    /// Guests sleep until interrupted when there is nothing to do [default: they poll]
+    /// Guests without work sleep until an interrupt [default: guests poll]
     #[arg(long)]
     pub interrupts: bool,
 
@@ -154,7 +158,7 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Verify::Sampled)]
     pub verify: Verify,
 
-    /// Frames to send or to take at a time
+    /// Maximum number of frames to send or to receive at a time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub burst: u16,
 
@@ -162,7 +166,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     pub regions: u64,
 
-    /// Threads, over which guests are distributed
+    /// Number of threads, among which guests are distributed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
 
@@ -170,11 +174,13 @@ pub struct Args {
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     pub cpu: Vec<usize>,
 
-    /// Process of the back-end, whose CPU time is reported apart from that of others
+    /// Process ID of the back-end, whose CPU time is reported separately from the CPU time of other
+    /// processes
     #[arg(long, value_name = "PID")]
     pub backend_pid: Option<u32>,
 
-    /// Percent of one CPU that others may take before a run counts as disturbed
+    /// Limit of the CPU time of other processes, in percent of one CPU. A run above the limit
+    /// counts as disturbed
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     pub disturbed_above: f64,
 

@@ -80,7 +80,7 @@ pub enum Command {
     /// Add, change, remove and show disks of the running daemon
     #[command(subcommand)]
     Disk(Disk),
-    /// Show and test the rules of the security groups of ports
+    /// Show and test the security-group rules of ports
     #[command(subcommand)]
     Rules(Rules),
     /// Show overlays: virtual networks that reach other hosts through tunnels
@@ -92,10 +92,10 @@ pub enum Command {
     Profile(Profile),
     /// Capture the frames that ports send and receive, as pcapng, for Wireshark and tcpdump
     Capture(Capture),
-    /// Show the address table: the port behind which each address was seen
+    /// Show the address table: MAC addresses, and the port of each
     Mac(Json),
-    /// Run a command as a guest: in a network namespace of its own, behind a paravirtual interface
-    /// of the daemon
+    /// Run a command as a guest: in its own network namespace, with a paravirtual interface of the
+    /// daemon
     Guest(Guest),
     /// Print a script that completes this command line in a shell
     Completions {
@@ -112,16 +112,15 @@ pub struct Serve {
     /// The configuration file
     #[arg(long, short, value_name = "FILE", default_value = DEFAULT_FILE)]
     pub config: PathBuf,
-    /// Check the configuration, and whether this host has the devices and files that it names;
-    /// print all problems, and exit
+    /// Check the configuration, and check that this host has the devices and files that the
+    /// configuration names; print all problems, and exit
     #[arg(long)]
     pub check: bool,
-    /// Take over from the daemon that is running: its guests, sockets and TAPs, without a
-    /// disconnection
+    /// Take over the guests, sockets and TAPs of the running daemon, without a disconnection
     #[arg(long, conflicts_with = "check")]
     pub take_over: bool,
-    /// Run without the sandbox, with all rights of the user that starts the daemon. Only to find
-    /// faults
+    /// Run without the sandbox, with all rights of the user that starts the daemon. Use this option
+    /// only to find faults
     #[arg(long)]
     pub no_sandbox: bool,
     /// Level of the log on standard error: error, warn, info, debug or trace; or filters such as
@@ -138,7 +137,7 @@ pub struct Serve {
 pub enum LogFormat {
     /// Lines of text
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
     /// Lines that begin with a priority for the journal, as sd-daemon(3) describes
     Journal,
@@ -147,7 +146,7 @@ pub enum LogFormat {
 /// `ringmain reload`.
 #[derive(Debug, Args)]
 pub struct Reload {
-    /// Print the changes, and make none
+    /// Print the changes without applying them
     #[arg(long)]
     pub dry_run: bool,
     #[command(flatten)]
@@ -157,7 +156,7 @@ pub struct Reload {
 /// `ringmain wait`.
 #[derive(Debug, Args)]
 pub struct Wait {
-    /// Longest time to wait
+    /// Longest time to wait, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub timeout: u64,
 }
@@ -165,7 +164,7 @@ pub struct Wait {
 /// `ringmain stats`.
 #[derive(Debug, Args)]
 pub struct Stats {
-    /// Show rates every second, or every SECONDS
+    /// Show rates every second, or every SECONDS seconds
     #[arg(long, short, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub watch: Option<u64>,
@@ -182,7 +181,7 @@ pub struct Profile {
     /// Only this port
     #[arg(value_name = "PORT")]
     pub port: Option<String>,
-    /// Length of the profile
+    /// Length of the profile, in seconds
     #[arg(long, short, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
     #[command(flatten)]

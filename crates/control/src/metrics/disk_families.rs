@@ -21,12 +21,14 @@ pub const DISK: &[Family<DiskReport>] = &[
     gauge("ringmain_disk_size_bytes", "Length of the image.", |it| it.bytes.and_then(number)),
     gauge(
         "ringmain_disk_allocated_memory_bytes",
-        "Guest memory that the daemon has allocated, at most.",
+        "Upper bound of the guest memory that is charged to the daemon.",
         |it| number(it.memory?.allocated_bytes),
     ),
-    gauge("ringmain_disk_memory_limit_bytes", "Guest memory that the daemon may allocate.", |it| {
-        number(it.memory?.limit_bytes)
-    }),
+    gauge(
+        "ringmain_disk_memory_limit_bytes",
+        "Limit of the guest memory that is charged to the daemon.",
+        |it| number(it.memory?.limit_bytes),
+    ),
 ];
 
 /// Families of queues of disks, with the labels `disk` and `queue`.
@@ -44,11 +46,9 @@ pub const DISK_QUEUE: &[Family<DiskCounts>] = &[
         number(it.discards)
     }),
     counter("ringmain_disk_zeroes_total", "Requests to write zeros.", |it| number(it.zeroes)),
-    counter(
-        "ringmain_disk_other_requests_total",
-        "Other requests, and those that were refused.",
-        |it| number(it.others),
-    ),
+    counter("ringmain_disk_other_requests_total", "Other requests, and refused requests.", |it| {
+        number(it.others)
+    }),
     counter("ringmain_disk_bursts_total", "Bursts that fetched at least one request.", |it| {
         number(it.bursts)
     }),
@@ -67,16 +67,16 @@ pub const DISK_QUEUE: &[Family<DiskCounts>] = &[
     ),
     counter(
         "ringmain_disk_page_faults_total",
-        "Page faults in the guest's memory, counted while a worker has many.",
+        "Page faults in the guest's memory, counted only while a worker has many page faults.",
         |it| number(it.page_faults),
     ),
     counter("ringmain_disk_slow_interrupts_total", "Interrupts that took long to send.", |it| {
         number(it.slow_interrupts)
     }),
-    counter("ringmain_disk_kicks_total", "Wake-ups by the guest.", |it| number(it.kicks)),
+    counter("ringmain_disk_kicks_total", "Notifications from the guest.", |it| number(it.kicks)),
     counter(
         "ringmain_disk_buffered_requests_total",
-        "Requests that began in the host's page cache.",
+        "Requests that passed through the host's page cache.",
         |it| number(it.buffered),
     ),
     counter(

@@ -18,19 +18,19 @@ pub const DAEMON: &[Family<Stats>] = &[
 
 /// Families of workers, with the label `worker`.
 pub const WORKER: &[Family<WorkerReport>] = &[
-    counter(
-        "ringmain_worker_busy_passes_total",
-        "Passes over the queues that found something.",
-        |it| number(it.busy_passes),
-    ),
+    counter("ringmain_worker_busy_passes_total", "Passes that found work in the queues.", |it| {
+        number(it.busy_passes)
+    }),
     counter(
         "ringmain_worker_idle_passes_total",
-        "Passes over the queues that found nothing.",
+        "Passes that found no work in the queues.",
         |it| number(it.idle_passes),
     ),
-    counter("ringmain_worker_busy_seconds_total", "Time of passes that found something.", |it| {
-        microseconds(it.busy_us)
-    }),
+    counter(
+        "ringmain_worker_busy_seconds_total",
+        "Time of passes that found work in the queues.",
+        |it| microseconds(it.busy_us),
+    ),
     counter("ringmain_worker_sleeps_total", "Times that the worker slept in the kernel.", |it| {
         number(it.sleeps)
     }),
@@ -41,7 +41,7 @@ pub const WORKER: &[Family<WorkerReport>] = &[
     ),
     counter(
         "ringmain_worker_flow_cache_misses_total",
-        "Frames that the switch had to decide on.",
+        "Frames that needed a forwarding decision of the switch.",
         |it| number(it.cache_misses),
     ),
     counter(
@@ -63,19 +63,17 @@ pub const WORKER: &[Family<WorkerReport>] = &[
 pub const POLLING: &[Family<PollingReport>] = &[
     counter(
         "ringmain_worker_naps_total",
-        "Sleeps that a timer ends; they are among the sleeps, too.",
+        "Sleeps that a timer ends; ringmain_worker_sleeps_total includes them.",
         |it| number(it.naps),
     ),
     gauge(
         "ringmain_worker_poll_window_seconds",
-        "How long the worker polls before it arms its queues; absent: without end.",
+        "Time that the worker polls before it enables notifications; absent if unlimited.",
         |it| it.window_ns.and_then(nanoseconds),
     ),
-    gauge(
-        "ringmain_worker_nap_seconds",
-        "Length of a nap; zero: the worker spins instead.",
-        |it| nanoseconds(it.nap_ns),
-    ),
+    gauge("ringmain_worker_nap_seconds", "Length of a nap; 0 if the worker spins instead.", |it| {
+        nanoseconds(it.nap_ns)
+    }),
     gauge(
         "ringmain_worker_wake_latency_seconds",
         "Time from a signal until the worker runs.",
@@ -86,7 +84,7 @@ pub const POLLING: &[Family<PollingReport>] = &[
         "Times that polling was suspended because the host was short of CPU time.",
         |it| number(it.suspensions),
     ),
-    gauge("ringmain_worker_poll_suspended", "Whether polling is suspended: 1, or 0.", |it| {
+    gauge("ringmain_worker_poll_suspended", "1 while polling is suspended, else 0.", |it| {
         number(it.suspended.into())
     }),
 ];
@@ -108,23 +106,25 @@ pub const PORT: &[Family<PortReport>] = &[
     ),
     counter(
         "ringmain_port_recovered_rings_total",
-        "Rings that went on elsewhere than the front-end said.",
+        "Rings that continued at another position than the front-end's.",
         |it| number(it.recovered_rings),
     ),
     counter(
         "ringmain_port_unclear_rings_total",
-        "Rings that did not show where they stand.",
+        "Rings whose descriptors did not show their position.",
         |it| number(it.unclear_rings),
     ),
     gauge(
         "ringmain_port_allocated_memory_bytes",
-        "Guest memory that the daemon has allocated, at most.",
+        "Upper bound of the guest memory that is charged to the daemon.",
         |it| number(it.memory?.allocated_bytes),
     ),
-    gauge("ringmain_port_memory_limit_bytes", "Guest memory that the daemon may allocate.", |it| {
-        number(it.memory?.limit_bytes)
-    }),
-    gauge("ringmain_port_queue_pairs", "Queue pairs that the port has at most.", |it| {
+    gauge(
+        "ringmain_port_memory_limit_bytes",
+        "Limit of the guest memory that is charged to the daemon.",
+        |it| number(it.memory?.limit_bytes),
+    ),
+    gauge("ringmain_port_queue_pairs", "Maximum number of queue pairs of the port.", |it| {
         number(it.queue_pairs.into())
     }),
 ];
@@ -182,12 +182,12 @@ pub const QUEUE: &[Family<Counts>] = &[
     ),
     counter(
         "ringmain_port_receive_interrupts_deferred_total",
-        "Times that the interrupt for entries of the Rx ring was deferred, to be shared with others.",
+        "Times that an interrupt for the Rx ring was deferred, so that later entries share it.",
         |it| number(it.rx_deferred),
     ),
     counter(
         "ringmain_port_direct_frames_total",
-        "Frames that a device wrote into the guest's buffers; they are not among those delivered.",
+        "Frames that a device wrote into the guest's buffers, not included in delivered frames.",
         |it| number(it.direct_frames),
     ),
     counter(
@@ -197,7 +197,7 @@ pub const QUEUE: &[Family<Counts>] = &[
     ),
     counter(
         "ringmain_port_copied_frames_total",
-        "Frames that flooding and segmentation added to those fetched.",
+        "Additional frames from flooding and segmentation.",
         |it| number(it.copies),
     ),
     counter(
@@ -207,12 +207,12 @@ pub const QUEUE: &[Family<Counts>] = &[
     ),
     counter(
         "ringmain_port_wait_seconds_total",
-        "Time for which senders waited for room here.",
+        "Time that senders waited because the Rx ring of this queue was full.",
         |it| nanoseconds(it.waited_ns),
     ),
     counter(
         "ringmain_port_page_faults_total",
-        "Page faults in the guest's memory, counted while a worker has many.",
+        "Page faults in the guest's memory, counted only while a worker has many page faults.",
         |it| number(it.page_faults),
     ),
     counter(
@@ -225,34 +225,38 @@ pub const QUEUE: &[Family<Counts>] = &[
     }),
     counter(
         "ringmain_port_answered_requests_total",
-        "Requests for IP addresses of guests on other hosts that were answered here.",
+        "Address resolution requests for guests on other hosts that the daemon answered.",
         |it| number(it.answered_requests),
     ),
     counter(
         "ringmain_port_refused_addresses_total",
-        "Times that an IP address which the guest says it has was not learned.",
+        "Times that an IP address claimed by the guest was not learned.",
         |it| number(it.refused_addresses),
     ),
-    counter("ringmain_port_kicks_total", "Wake-ups by the guest.", |it| number(it.kicks)),
+    counter("ringmain_port_kicks_total", "Notifications from the guest.", |it| number(it.kicks)),
 ];
 
 /// Families of overlays, with the label `overlay`.
 pub const OVERLAY: &[Family<OverlayReport>] = &[
     counter(
         "ringmain_overlay_received_datagrams_total",
-        "Datagrams that came from the underlay, those that were refused too.",
+        "Datagrams received from the underlay, including refused datagrams.",
         |it| number(it.datagrams_received),
     ),
-    counter("ringmain_overlay_receive_calls_total", "System calls that brought datagrams.", |it| {
-        number(it.receive_calls)
-    }),
-    counter("ringmain_overlay_sent_datagrams_total", "Datagrams that the kernel took.", |it| {
-        number(it.datagrams_sent)
-    }),
-    counter("ringmain_overlay_send_calls_total", "System calls for those.", |it| {
+    counter(
+        "ringmain_overlay_receive_calls_total",
+        "System calls that received datagrams.",
+        |it| number(it.receive_calls),
+    ),
+    counter(
+        "ringmain_overlay_sent_datagrams_total",
+        "Datagrams that the kernel accepted for sending.",
+        |it| number(it.datagrams_sent),
+    ),
+    counter("ringmain_overlay_send_calls_total", "System calls that sent datagrams.", |it| {
         number(it.send_calls)
     }),
-    gauge("ringmain_overlay_mtu_bytes", "Longest IP packet of the networks.", |it| {
+    gauge("ringmain_overlay_mtu_bytes", "Longest IP packet of the overlay's networks.", |it| {
         number(it.mtu?.into())
     }),
     gauge(
@@ -262,15 +266,15 @@ pub const OVERLAY: &[Family<OverlayReport>] = &[
     ),
     gauge(
         "ringmain_overlay_announced_addresses",
-        "IP addresses of guests of this host that are announced.",
+        "Announced IP addresses of guests on this host.",
         |it| number(it.announced as u64),
     ),
     gauge(
         "ringmain_overlay_learned_addresses",
-        "IP addresses that guests of this host were heard to have.",
+        "IP addresses learned from frames of guests on this host.",
         |it| number(it.learned as u64),
     ),
-    gauge("ringmain_overlay_peers", "Other hosts, once for each network.", |it| {
+    gauge("ringmain_overlay_peers", "Other hosts; each host counts once for each network.", |it| {
         number(it.peers.len() as u64)
     }),
 ];
@@ -288,7 +292,7 @@ pub const SPECIAL: [(&str, Type, &str, &str); 14] = [
         "ringmain_worker_pass_seconds",
         Type::Histogram,
         "worker",
-        "Length of passes over the queues that found something.",
+        "Length of passes that found work in the queues.",
     ),
     (
         "ringmain_port_info",
@@ -312,13 +316,13 @@ pub const SPECIAL: [(&str, Type, &str, &str); 14] = [
         "ringmain_port_room_wait_seconds",
         Type::Histogram,
         "port",
-        "How long a sender waited for room here.",
+        "Time that a sender waited because an Rx ring of this port was full.",
     ),
     (
         "ringmain_removed_ports_dropped_frames_total",
         Type::Counter,
         "reason",
-        "Frames that were dropped by ports that are gone.",
+        "Frames that were dropped by ports that have been removed.",
     ),
     (
         "ringmain_disk_info",
@@ -342,7 +346,7 @@ pub const SPECIAL: [(&str, Type, &str, &str); 14] = [
         "ringmain_overlay_dropped_datagrams_total",
         Type::Counter,
         "overlay, reason",
-        "Datagrams that were refused when they came, or that the kernel did not take.",
+        "Received datagrams that were refused, and sent datagrams that the kernel did not accept.",
     ),
     ("ringmain_disk_failed_requests_total", Type::Counter, "disk, reason", "Requests that failed."),
     (

@@ -30,24 +30,25 @@ use table::Comparison;
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Rounds; in each round, every case runs alone, beside the fair and beside the hostile
-    /// neighbour
+    /// Number of rounds. In each round, every case runs three times: alone, beside the fair
+    /// neighbour and beside the hostile neighbour
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
-    /// Seconds measured in each run, once paced and once at full speed
+    /// Seconds of each measurement; each run is measured once at a fixed rate and once at full
+    /// speed
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     pub seconds: f64,
 
-    /// Frames a second while paced
+    /// Fixed rate, in frames per second
     #[arg(long, value_name = "PPS", default_value_t = 20_000)]
     pub rate: u64,
 
-    /// Only these cases [default: all]
+    /// Measure only these cases [default: all]
     #[arg(long, value_name = "CASE,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     pub only: Vec<String>,
 
-    /// Requests a second of an innocent disk while paced
+    /// Fixed rate of an innocent disk, in requests per second
     #[arg(long, value_name = "IOPS", default_value_t = 2000)]
     pub disk_rate: u64,
 

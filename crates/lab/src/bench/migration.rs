@@ -29,23 +29,24 @@ const ENOUGH: u64 = 20;
 /// Options of the measurement.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Migrations of each kind of ring
+    /// Number of migrations with each kind of ring
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
-    /// Only this kind of ring [default: both]
+    /// Measure only this kind of ring [default: both]
     #[arg(long, value_name = "RINGS")]
     pub only: Option<Rings>,
 
-    /// Where QEMU and the guest's kernel come from
+    /// Source of QEMU and of the guest's kernel
     #[arg(long, value_name = "RELEASE", value_enum, default_value_t = Release::Installed)]
     pub release: Release,
 
-    /// Seconds between two megabytes of the TCP stream; 0: none, as fast as the guest echoes
+    /// Pause between two megabytes of the TCP stream, in seconds. With 0, the stream is as fast as
+    /// the guest echoes
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     pub pause: f64,
 
-    /// Folder with what guests are made of
+    /// Folder with the files that guests boot, filled by scripts/deps
     #[arg(long, value_name = "DIR", default_value = "CLONE/.cache", env = "RINGMAIN_CACHE", hide_env_values = true, value_parser = folder)]
     pub cache: PathBuf,
 

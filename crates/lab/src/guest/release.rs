@@ -13,7 +13,7 @@ pub enum Release {
     /// The release of Debian that is installed; Debian 12 has QEMU 7.2 and Linux 6.1
     #[default]
     Installed,
-    /// Debian's backports for it: QEMU 10 and Linux 6.12
+    /// Debian's backports for the installed release: QEMU 10 and Linux 6.12
     Backports,
 }
 

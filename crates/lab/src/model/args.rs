@@ -19,8 +19,8 @@ use crate::progress::Progress;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Measure the cost of single operations on this machine, check the model against measurements
-    /// where possible, and draw curves. Takes five minutes on an idle machine, up to twenty on a
-    /// busy one
+    /// where possible, and draw curves. The measurement takes 5 minutes on an idle machine, and up
+    /// to 20 minutes on a busy machine
     #[arg(long)]
     pub measure: bool,
 
@@ -28,15 +28,17 @@ pub struct Args {
     #[arg(long, value_name = "N", requires = "rate", value_parser = clap::value_parser!(u16).range(1..=200))]
     pub guests: Option<u16>,
 
-    /// Rate that each of those guests sends, in Gb/s
+    /// Rate at which each guest sends, in Gb/s
     #[arg(long, value_name = "GBPS", requires = "guests", value_parser = rate)]
     pub rate: Option<f64>,
 
-    /// Bytes of a frame. TCP of most guests uses segmentation offload, for which 64000 is closer
+    /// Length of a frame in bytes. For guests that use TCP segmentation offload, as most guests do,
+    /// 64000 is a closer estimate
     #[arg(long, value_name = "BYTES", default_value_t = 1514, value_parser = clap::value_parser!(u32).range(64..=65535))]
     pub frame: u32,
 
-    /// CPUs of the host of the prediction [default: this one's]
+    /// Number of CPUs of the host that the prediction is for [default: the number of CPUs of this
+    /// host]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub cpus: Option<u16>,
 
@@ -44,7 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
-    /// Predict even from inputs whose measurement failed; the prediction says so
+    /// Predict even from inputs whose measurement failed; such a prediction begins with a warning
     #[arg(long)]
     pub force: bool,
 
@@ -52,7 +54,7 @@ pub struct Args {
     #[arg(long)]
     pub assumptions: bool,
 
-    /// File of the measured costs
+    /// File with the measured costs
     #[arg(long, value_name = "FILE", default_value = "CLONE/out/lab/model/inputs.json", value_parser = folder)]
     pub inputs: PathBuf,
 }

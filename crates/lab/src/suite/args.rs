@@ -15,11 +15,11 @@ use crate::progress::Progress;
 /// The command of the laboratory.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// List the experiments, and where the guests of each can run
+    /// List the experiments, and the platforms on which their guests can run
     List,
-    /// Run experiments. An interrupted run continues
+    /// Run experiments. An interrupted run is continued by default
     Run(Run),
-    /// Make a page with plots of the newest runs, or of the named ones
+    /// Make a page with plots of the newest runs, or of the given runs
     Report(Report),
     /// Show two runs side by side, with the significance of differences
     Compare(Compare),
@@ -32,11 +32,11 @@ pub struct Run {
     #[arg(value_name = "NAME", required_unless_present = "all")]
     pub names: Vec<String>,
 
-    /// Run all experiments that can run with such guests
+    /// Run all experiments; with --guests, only the experiments that can run on that platform
     #[arg(long, conflicts_with = "names")]
     pub all: bool,
 
-    /// Where guests run [default: the first place that the experiment names]
+    /// Platform of the guests [default: the first platform of the experiment]
     #[arg(long, value_enum, value_name = "WHERE")]
     pub guests: Option<Platform>,
 
@@ -44,20 +44,20 @@ pub struct Run {
     #[arg(long, conflicts_with = "tiny")]
     pub quick: bool,
 
-    /// Run for seconds only, to test the experiment; its figures mean nothing
+    /// Run for only a few seconds, to test the experiment; the results are not meaningful
     #[arg(long)]
     pub tiny: bool,
 
-    /// Repetitions of each point [default: what the experiment says]
+    /// Number of repetitions of each point [default: set by the experiment]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: Option<u32>,
 
-    /// Seconds that each repetition measures [default: what the experiment says]
+    /// Length of the measurement in each repetition, in seconds [default: set by the experiment]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<Duration>,
 
-    /// Percent of one CPU that others may take before a repetition counts as disturbed, and is
-    /// repeated
+    /// Limit of the CPU time of other processes, in percent of one CPU. A repetition above the
+    /// limit counts as disturbed, and is repeated
     #[arg(long, value_name = "PERCENT", default_value_t = 15.0, value_parser = percent)]
     pub disturbed_above: f64,
 
@@ -81,11 +81,11 @@ pub struct Run {
 /// `ringmain-lab report`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Report {
-    /// Records of runs [default: of each experiment the newest one in the folder]
+    /// Records of runs [default: the newest record of each experiment in the folder]
     #[arg(value_name = "RECORD")]
     pub records: Vec<PathBuf>,
 
-    /// Folder of the records, and for the report
+    /// Folder with the records, where the report is written, too
     #[arg(long, value_name = "DIR", default_value = "CLONE/out/lab", value_parser = folder)]
     pub out: PathBuf,
 }
@@ -93,7 +93,7 @@ pub struct Report {
 /// `ringmain-lab compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Compare {
-    /// The record of a run
+    /// Record of a run
     #[arg(value_name = "A")]
     pub a: PathBuf,
 

@@ -7,12 +7,12 @@ use super::Json;
 /// `ringmain budget ...`.
 #[derive(Debug, Subcommand)]
 pub enum Budget {
-    /// Add a budget, for ports to share
+    /// Add a budget that ports can share
     Add {
         /// Name of the budget
         name: String,
-        /// Keys of the configuration and values, like tx-rate=1Gbit: tx-rate, tx-burst, tx-frames,
-        /// tx-frames-burst, the same with rx
+        /// Configuration keys with their values, like tx-rate=1Gbit. The keys are tx-rate,
+        /// tx-burst, tx-frames, tx-frames-burst, and the four corresponding rx keys
         #[arg(required = true, value_name = "KEY=VALUE")]
         limits: Vec<String>,
     },
@@ -20,7 +20,7 @@ pub enum Budget {
     Set {
         /// Name of the budget
         name: String,
-        /// Keys of the configuration and new values, like tx-rate=2Gbit rx-rate=none
+        /// Configuration keys with their new values, like tx-rate=2Gbit rx-rate=none
         #[arg(required = true, value_name = "KEY=VALUE")]
         changes: Vec<String>,
     },

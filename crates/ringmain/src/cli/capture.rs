@@ -5,18 +5,19 @@ use clap::Args;
 /// `ringmain capture`.
 #[derive(Debug, Args)]
 pub struct Capture {
-    /// Names of the ports, 1 to 64; of processes and vifs, the names that `ringmain port list`
+    /// Names of 1 to 64 ports. For processes and vifs, use the names that `ringmain port list`
     /// shows, like guests/a
     #[arg(value_name = "PORT", required = true)]
     pub ports: Vec<String>,
-    /// Only the frames that this expression matches, in the language of pcap-filter(7), like "icmp
-    /// or port 53". Compiled by tcpdump, which has to be installed
+    /// Capture only the frames that match this expression. The syntax is that of pcap-filter(7),
+    /// like "icmp or port 53". The option needs tcpdump, which compiles the expression
     #[arg(long, short, value_name = "EXPRESSION")]
     pub filter: Option<String>,
-    /// Most bytes to capture of each frame [default: all]
+    /// Maximum number of bytes to capture of each frame [default: all]
     #[arg(long, short, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..=262_144))]
     pub snaplen: Option<u32>,
-    /// Where to write; "-" is standard output [default: standard output, if that is no terminal]
+    /// Output file; "-" is standard output [default: standard output, unless standard output is a
+    /// terminal]
     #[arg(long, short, value_name = "FILE")]
     pub write: Option<String>,
 }

@@ -18,10 +18,10 @@ pub enum Disk {
     },
     /// Change limits of a disk in service, without disturbing ports and other disks
     Set {
-        /// Name of the disk, or of the entry that stands for all disks of Xen guests
+        /// Name of the disk, or of the configuration entry for all disks of Xen guests
         name: String,
-        /// Keys of the configuration and new values, like iops=20k bandwidth=none: iops,
-        /// iops-burst, bandwidth, bandwidth-burst, memory
+        /// Configuration keys with their new values, like iops=20k bandwidth=none. The keys are
+        /// iops, iops-burst, bandwidth, bandwidth-burst and memory
         #[arg(required = true, value_name = "KEY=VALUE")]
         changes: Vec<String>,
     },
@@ -38,8 +38,8 @@ pub enum Disk {
     Resize {
         /// Name of the disk
         name: String,
-        /// The new length, in bytes or like 20G (20 * 2^30 bytes) [default: the present length of
-        /// the image, for a block device that has grown]
+        /// The new length in bytes, or with a unit, like 20G (20 * 2^30 bytes) [default: the
+        /// present length of the image, for a block device that has grown]
         #[arg(value_parser = size)]
         size: Option<u64>,
     },
@@ -57,7 +57,7 @@ pub struct AddDisk {
     /// Path of the socket
     #[arg(long, value_name = "PATH")]
     pub socket: Option<String>,
-    /// Mode of the socket's file, like 660 [default: as the umask has it]
+    /// Mode of the socket's file, like 660 [default: determined by the umask]
     #[arg(long, value_name = "MODE")]
     pub socket_mode: Option<String>,
     /// Owner of the socket's file, by name or number [default: the daemon's user]
@@ -72,7 +72,7 @@ pub struct AddDisk {
     /// Format of the image: raw or qcow2; the daemon never guesses [default: raw]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<String>,
-    /// Queues, 1 to 16 [default: 16]
+    /// Number of queues, 1 to 16 [default: 16]
     #[arg(long, value_name = "N")]
     pub queues: Option<String>,
     /// Whether guests may only read [default: false]
@@ -81,7 +81,7 @@ pub struct AddDisk {
     /// Whether to bypass the host's page cache: auto, on or off [default: auto]
     #[arg(long, value_name = "WORD")]
     pub direct: Option<String>,
-    /// Bytes of a block, 512 or 4096 [default: as the device has it; of a file, 512]
+    /// Block size in bytes, 512 or 4096 [default: the block size of the device; for a file, 512]
     #[arg(long, value_name = "BYTES")]
     pub sector_size: Option<String>,
     /// Serial number, at most 20 characters [default: the name]
@@ -91,7 +91,7 @@ pub struct AddDisk {
     /// workers.polling]
     #[arg(long, value_name = "WORD")]
     pub polling: Option<String>,
-    /// A key of the configuration file only; the daemon says so
+    /// For the configuration file only: the daemon refuses this flag
     #[arg(long, hide = true, value_delimiter = ',')]
     pub images: Vec<String>,
     /// Requests per second, like 20k [default: no limit]
@@ -103,11 +103,12 @@ pub struct AddDisk {
     /// Bytes per second, like 200MB [default: no limit]
     #[arg(long, value_name = "BYTES")]
     pub bandwidth: Option<String>,
-    /// Bytes that may be moved at once after a pause [default: 10 ms of --bandwidth, at least 1MiB]
+    /// Bytes that may be transferred at once after a pause [default: 10 ms of --bandwidth, at least
+    /// 1MiB]
     #[arg(long, value_name = "BYTES")]
     pub bandwidth_burst: Option<String>,
-    /// Most memory of the guest that the daemon may have to allocate, like 512MiB [default:
-    /// three quarters of the host's memory]
+    /// Limit of the guest memory that is charged to the daemon, like 512MiB [default: three
+    /// quarters of the host's memory]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
 }

@@ -9,16 +9,16 @@ use clap::Args;
 /// `ringmain guest`.
 #[derive(Debug, Args)]
 pub struct Guest {
-    /// Name of the guest, from which its port is named
+    /// Name of the guest, from which the name of its port is derived
     #[arg(long, short, value_name = "NAME")]
     pub name: String,
-    /// Queues of the interface, at most as many as the port allows
+    /// Number of queues of the interface, at most the number that the port allows
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16))]
     pub queues: u16,
-    /// Threads that drive the queues [default: one for each]
+    /// Number of threads that drive the queues [default: one for each queue]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     pub vcpus: Option<u16>,
-    /// An IPv4 address and the length of its network's prefix, like 10.0.0.1/24
+    /// IPv4 address and prefix length, like 10.0.0.1/24
     #[arg(long, short, value_name = "ADDRESS/BITS", value_parser = prefix)]
     pub address: Option<(Ipv4Addr, u8)>,
     /// Hardware address of the interface [default: derived from the guest's name]
@@ -27,17 +27,17 @@ pub struct Guest {
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=65000))]
     pub mtu: Option<u16>,
-    /// Ask for a receive queue of the network card that the port names (device-queue)
+    /// Request a receive queue of the network card that the port names with device-queue
     #[arg(long)]
     pub device_queue: bool,
-    /// Use one event channel for both directions of a queue, as old frontends do [default: one for
-    /// each]
+    /// Use one event channel for both directions of a queue, as old frontends do [default: one
+    /// event channel for each direction]
     #[arg(long)]
     pub single_channel: bool,
     /// Name of the interface in the guest's namespace
     #[arg(long, value_name = "NAME", default_value = "eth0")]
     pub interface: String,
-    /// Socket where guests connect [default: that of the daemon's first embedded port]
+    /// Socket that guests connect to [default: the socket of the daemon's first embedded port]
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     /// The command to run [default: a shell]

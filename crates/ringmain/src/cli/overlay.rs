@@ -7,11 +7,12 @@ use super::Json;
 /// `ringmain overlay ...`.
 #[derive(Debug, Subcommand)]
 pub enum Overlay {
-    /// Show overlays: networks, this host's address, MTU, datagrams and what became of them
+    /// Show overlays: networks, this host's address, MTU, sent and received datagrams, losses by
+    /// reason
     Show(Which),
-    /// Show the other hosts of overlays, and the frames that went to each
+    /// Show the other hosts of overlays, and the number of frames sent to each host
     Peers(Which),
-    /// Show the stations that are known to be behind other hosts
+    /// Show the known stations on other hosts
     Macs(Which),
 }
 

@@ -20,9 +20,9 @@ pub enum Port {
     Set {
         /// Name of the port
         name: String,
-        /// Keys of the configuration and new values, like tx-rate=100Mbit budget=none: tx-rate,
-        /// tx-burst, tx-frames, tx-frames-burst, the same with rx, budget, addresses,
-        /// security-groups, memory, mirror
+        /// Configuration keys with their new values, like tx-rate=100Mbit budget=none. The keys are
+        /// tx-rate, tx-burst, tx-frames, tx-frames-burst, the four corresponding rx keys, budget,
+        /// addresses, security-groups, memory and mirror
         #[arg(required = true, value_name = "KEY=VALUE")]
         changes: Vec<String>,
     },
@@ -54,7 +54,7 @@ pub struct Add {
     /// trying)
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
-    /// vhost-user, embedded: mode of the socket's file, like 660 [default: as the umask has it;
+    /// vhost-user, embedded: mode of the socket's file, like 660 [default: determined by the umask;
     /// embedded: 600]
     #[arg(long, value_name = "MODE")]
     pub socket_mode: Option<String>,
@@ -69,11 +69,11 @@ pub struct Add {
     /// tap: the interface, created when absent
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// Queue pairs, 1 to 16 [default: number of workers]
+    /// Number of queue pairs, 1 to 16 [default: number of workers]
     #[arg(long, value_name = "N")]
     pub queues: Option<String>,
-    /// The only source address that frames may have; embedded: also "own", the address of each
-    /// guest
+    /// The only source MAC address that frames of the port may have; embedded: an address, or "own"
+    /// for the address of each guest
     #[arg(long, value_name = "ADDRESS")]
     pub mac: Option<String>,
     /// VLAN of an untagged port
@@ -85,22 +85,23 @@ pub struct Add {
     /// Longest IP packet, in bytes
     #[arg(long, value_name = "BYTES")]
     pub mtu: Option<String>,
-    /// With --interrupt-microseconds: interrupt the guest earlier, once N received frames wait
+    /// With --interrupt-microseconds: interrupt the guest earlier, when N received frames wait
     #[arg(long, value_name = "N")]
     pub interrupt_frames: Option<String>,
-    /// Longest delay between the first received frame and the interrupt for it [default: no delay]
+    /// Longest delay between the first received frame and its interrupt, in microseconds [default:
+    /// no delay]
     #[arg(long, value_name = "MICROSECONDS")]
     pub interrupt_microseconds: Option<String>,
     /// How workers wait for the port's frames: eco, balanced or latency (for comparisons: never,
     /// always or a time like 50us) [default: workers.polling]
     #[arg(long, value_name = "WORD")]
     pub polling: Option<String>,
-    /// xen, embedded: whether frames begin where copies into the receiver's pages are aligned to
-    /// cache lines [default: false]
+    /// xen, embedded: whether received frames begin at an offset that matches the source's
+    /// alignment to cache lines [default: false]
     #[arg(long, value_name = "BOOLEAN", num_args = 0..=1, default_missing_value = "true")]
     pub align: Option<String>,
-    /// xen, embedded: most pages of a guest that stay mapped, of those that the guest announces as
-    /// static [default: 0]
+    /// xen, embedded: maximum number of pages of a guest that stay mapped, among the pages that the
+    /// guest announces as static [default: 0]
     #[arg(long, value_name = "PAGES")]
     pub cache: Option<String>,
     /// embedded: a network card whose receive queues can be given to guests
@@ -117,29 +118,30 @@ pub struct Add {
     /// Bits per second that the port may send, like 100Mbit [default: no limit]
     #[arg(long, value_name = "RATE")]
     pub tx_rate: Option<String>,
-    /// Bytes that it may send at once after a pause, like 64KiB [default: 10 ms of --tx-rate, at
-    /// least 128KiB]
+    /// Bytes that the port may send at once after a pause, like 64KiB [default: 10 ms of --tx-rate,
+    /// at least 128KiB]
     #[arg(long, value_name = "BYTES")]
     pub tx_burst: Option<String>,
-    /// Frames per second that it may send, like 50k [default: no limit]
+    /// Frames per second that the port may send, like 50k [default: no limit]
     #[arg(long, value_name = "FRAMES")]
     pub tx_frames: Option<String>,
-    /// Frames that it may send at once after a pause [default: 10 ms of --tx-frames, at least 128]
+    /// Frames that the port may send at once after a pause [default: 10 ms of --tx-frames, at least
+    /// 128]
     #[arg(long, value_name = "FRAMES")]
     pub tx_frames_burst: Option<String>,
     /// Bits per second that the port may receive [default: no limit]
     #[arg(long, value_name = "RATE")]
     pub rx_rate: Option<String>,
-    /// Bytes that it may receive at once [default: as for --tx-burst]
+    /// Bytes that the port may receive at once after a pause [default: as for --tx-burst]
     #[arg(long, value_name = "BYTES")]
     pub rx_burst: Option<String>,
-    /// Frames per second that it may receive [default: no limit]
+    /// Frames per second that the port may receive [default: no limit]
     #[arg(long, value_name = "FRAMES")]
     pub rx_frames: Option<String>,
-    /// Frames that it may receive at once [default: as for --tx-frames-burst]
+    /// Frames that the port may receive at once after a pause [default: as for --tx-frames-burst]
     #[arg(long, value_name = "FRAMES")]
     pub rx_frames_burst: Option<String>,
-    /// The budget that it shares with other ports: see ringmain budget
+    /// The budget that the port shares with other ports: see ringmain budget
     #[arg(long, value_name = "NAME")]
     pub budget: Option<String>,
     /// The IP addresses and networks that the port's frames may claim [default: any]
@@ -148,12 +150,12 @@ pub struct Add {
     /// The security groups whose rules allow the port's connections [default: all connections]
     #[arg(long, value_name = "GROUP,...", value_delimiter = ',')]
     pub security_groups: Vec<String>,
-    /// vhost-user: most memory of the guest that the daemon may have to allocate, like 512MiB
-    /// [default: 16GiB]
+    /// vhost-user: limit of the guest memory that is charged to the daemon, like 512MiB [default:
+    /// 16GiB]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// The port, of kind vhost-user or tap, that gets a copy of each frame that the port sends and
-    /// receives, and nothing else
+    /// Name of a mirror port of kind vhost-user or tap. The mirror port gets a copy of each frame
+    /// that this port sends and receives, and no other frames
     #[arg(long, value_name = "PORT")]
     pub mirror: Option<String>,
 }

@@ -7,14 +7,15 @@ use super::Json;
 /// `ringmain rules ...`.
 #[derive(Debug, Subcommand)]
 pub enum Rules {
-    /// Show the rules of a port, in the order in which they are asked
+    /// Show the rules of a port, in the order of evaluation
     Show {
         /// Name of the port
         name: String,
         #[command(flatten)]
         json: Json,
     },
-    /// Show whether the rules of a port let a connection be opened, and which one does
+    /// Show whether the rules of a port allow a new connection, and which rule allows the
+    /// connection
     Test {
         /// Name of the port
         name: String,
@@ -22,9 +23,9 @@ pub enum Rules {
         direction: String,
         /// tcp, udp, sctp, icmp, or the number of a protocol
         protocol: String,
-        /// The address that the first packet comes from, and its port, like 192.0.2.1:4000
+        /// Source address and port of the first packet, like 192.0.2.1:4000
         source: String,
-        /// The address that the packet goes to, and its port
+        /// Destination address and port of the first packet
         destination: String,
         #[command(flatten)]
         json: Json,

@@ -26,7 +26,7 @@ use backend::DiskBackends;
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// Runs of each point and each back-end, undisturbed if possible
+    /// Number of runs of each point and each back-end; disturbed runs are repeated if possible
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
 
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub seconds: f64,
 
-    /// Only these points [default: all]
+    /// Measure only these points [default: all]
     #[arg(long, value_name = "POINT,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(point::names()))]
     pub only: Vec<String>,
 
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long)]
     pub alone: bool,
 
-    /// Measure nothing: draw the history of earlier runs anew
+    /// Measure nothing, and redraw the history of earlier runs
     #[arg(long)]
     pub history: bool,
 
@@ -54,11 +54,11 @@ pub struct Args {
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub memory: PathBuf,
 
-    /// Folder for the image on a drive [default: that for temporary files]
+    /// Folder for the image on a drive [default: the folder for temporary files]
     #[arg(long, value_name = "DIR")]
     pub drive: Option<PathBuf>,
 
-    /// CPU of the back-end's one worker
+    /// CPU of the back-end's only worker
     #[arg(long, value_name = "CPU", default_value_t = 1)]
     pub worker_cpu: usize,
 
@@ -66,7 +66,8 @@ pub struct Args {
     #[arg(long, value_name = "CPU", default_value_t = 0)]
     pub generator_cpu: usize,
 
-    /// Percent of one CPU that others may take before a run counts as disturbed
+    /// Limit of the CPU time of other processes, in percent of one CPU. A run above the limit
+    /// counts as disturbed
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     pub disturbed_above: f64,
 

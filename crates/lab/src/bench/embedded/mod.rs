@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5)]
     pub seconds: f64,
 
-    /// Only these options [default: all]
+    /// Measure only these options [default: all]
     #[arg(long, value_name = "OPTION,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(CASES.iter().map(|case| case.name)))]
     pub only: Vec<String>,
 

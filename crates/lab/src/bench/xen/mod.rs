@@ -46,11 +46,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub runs: u32,
 
-    /// Seconds of traffic in each run, by the Xen host's clock; each takes several real seconds
+    /// Seconds of traffic in each run, by the Xen host's clock. A second of that clock takes
+    /// several seconds of real time
     #[arg(long, value_name = "SECONDS", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=600))]
     pub seconds: u16,
 
-    /// Numbers of queues that both systems offer, one after the other
+    /// Numbers of queues that both systems offer; each number is measured in turn
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 4],
         value_parser = clap::value_parser!(u16).range(1..=16))]
     pub queues: Vec<u16>,

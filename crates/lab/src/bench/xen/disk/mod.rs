@@ -46,11 +46,12 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub runs: u32,
 
-    /// Seconds of requests in each run, by the Xen host's clock; each takes several real seconds
+    /// Seconds of requests in each run, by the Xen host's clock. A second of that clock takes
+    /// several seconds of real time
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=600))]
     pub seconds: u16,
 
-    /// Numbers of queues that the guest's disk has, one after the other
+    /// Numbers of queues of the guest's disk; each number is measured in turn
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, MOST_QUEUES],
         value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_QUEUES)))]
     pub queues: Vec<u16>,
