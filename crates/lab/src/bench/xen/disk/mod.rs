@@ -26,19 +26,6 @@ const MEMORY: u32 = 640;
 const LENGTH: u64 = 48 << 20;
 /// The most queues of a disk.
 const MOST_QUEUES: u16 = 4;
-/// Block devices in dom0's memory: one is a storage, and the other has a file system with an image.
-const MAKE_STORAGE: &str = "
-set -e
-modprobe loop
-modprobe brd rd_nr=2 rd_size=65536
-mkfs.ext4 -q -m 0 /dev/ram1
-mkdir -p /srv/images
-mount /dev/ram1 /srv/images
-yes Ringmain | head -c 50331648 >/srv/images/disk.raw
-cat /srv/images/disk.raw >/dev/ram0
-sync
-";
-
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -147,6 +134,25 @@ impl Storage {
     }
 }
 
+/// A script that makes block devices in dom0's memory: one is a storage, and the other has a file
+/// system with an image.
+fn make_storage() -> String {
+    let [device, image] = Storage::ALL.map(Storage::path);
+    // Room for the file system's own data.
+    let device_kib = (LENGTH + LENGTH / 3) >> 10;
+    format!(
+        "set -e
+        modprobe loop
+        modprobe brd rd_nr=2 rd_size={device_kib}
+        mkfs.ext4 -q -m 0 /dev/ram1
+        mkdir -p $(dirname {image})
+        mount /dev/ram1 $(dirname {image})
+        yes Ringmain | head -c {LENGTH} >{image}
+        cat {image} >{device}
+        sync"
+    )
+}
+
 /// Compares. The table goes to standard output, the result file to `args.out`, progress to standard
 /// error.
 ///
@@ -219,7 +225,7 @@ impl Host {
     fn boot(testbed: &Testbed, args: &Args) -> Result<Host, GuestError> {
         let fio = Image::prepare_fio_alone(&args.cache)?;
         let dom0 = Dom0::boot(testbed, &Options { counted: true, ..Options::default() })?;
-        dom0.must(MAKE_STORAGE, TIMEOUT)?;
+        dom0.must(&make_storage(), TIMEOUT)?;
         let spec = DomainSpec {
             cpus: MOST_QUEUES,
             memory: MEMORY,
