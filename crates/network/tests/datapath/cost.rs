@@ -1,5 +1,6 @@
 //! Costs of frames beyond their bytes, and the ports that are charged with them.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::peer::{MEMORY, Peer, port, udp};
@@ -157,9 +158,18 @@ fn buffers_in_a_few_pieces_lose_nothing() {
     host.assert_balanced();
 }
 
+/// The faults of this thread, which loses its processor again and again and never sleeps. A fault
+/// then costs no more than a slow one: on a machine that stalls, each port would wait for as long
+/// as its faults happened to take.
+fn usage_of_busy_machine() -> ThreadUsage {
+    static LOOKS: AtomicU64 = AtomicU64::new(0);
+    let preemptions = LOOKS.fetch_add(1, Ordering::Relaxed);
+    ThreadUsage { sleeps: 0, preemptions, ..ThreadUsage::now() }
+}
+
 #[test]
 fn page_faults_are_charged_to_the_port_that_causes_them() {
-    let mut host = Host::with_faults(2, usize::MAX, Some(ThreadUsage::now));
+    let mut host = Host::with_faults(2, usize::MAX, Some(usage_of_busy_machine));
     let (memory, file) = Memory::shared(MEMORY).unwrap();
     let loud = host.add(memory);
     let punch = || {

@@ -189,7 +189,8 @@ fn an_image_elsewhere_is_refused() {
     wait(|| front.back_state() == Some(2));
     front.make();
     front.put("state", 3);
-    wait(|| front.back_state() == Some(5));
+    wait(|| host.vbd(&front).is_some_and(|vbd| vbd.bus.violations == 1));
+    assert_eq!(front.back_state(), Some(5));
     let reason = host.vbd(&front).unwrap().bus.reason.unwrap();
     assert_eq!(reason, "/etc/passwd is in none of the folders of images");
 }
