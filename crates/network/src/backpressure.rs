@@ -17,9 +17,12 @@
 //! Frames for a full port without credit are dropped at once. The time from when a receiver was
 //! found full until it takes a frame is charged in full, whatever ended the wait. Accounts belong
 //! to ports: a port gains nothing by more queues, nor by taking a queue away and adding it again.
+//!
+//! While a port's credit is [suspended](WaitCredit::suspend), nothing waits for the port, whatever
+//! it takes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use runtime::pipeline::COST_PER_NS;
@@ -60,17 +63,33 @@ impl Waiting {
 
 /// The accounts of one port, for all of its queues on all workers.
 #[derive(Debug)]
-pub struct WaitCredit([AtomicI64; 2]);
+pub struct WaitCredit {
+    accounts: [AtomicI64; 2],
+    is_suspended: AtomicBool,
+}
 
 impl Default for WaitCredit {
     fn default() -> Self {
-        WaitCredit([const { AtomicI64::new(CAP_NS) }; 2])
+        let accounts = [const { AtomicI64::new(CAP_NS) }; 2];
+        WaitCredit { accounts, is_suspended: AtomicBool::new(false) }
     }
 }
 
 impl WaitCredit {
+    /// Whether frames are dropped as if the port had no credit. Waits that are under way end at the
+    /// next look for room.
+    pub fn suspend(&self, yes: bool) {
+        self.is_suspended.store(yes, Ordering::Relaxed);
+    }
+
     fn get(&self, who: Waiting) -> i64 {
-        self.0[who as usize].load(Ordering::Relaxed)
+        self.accounts[who as usize].load(Ordering::Relaxed)
+    }
+
+    /// What is left for a wait, in ns; `None`: nothing may wait.
+    fn left(&self, who: Waiting) -> Option<u64> {
+        let left = u64::try_from(self.get(who)).ok()?;
+        (left > 0 && !self.is_suspended.load(Ordering::Relaxed)).then_some(left)
     }
 
     fn is_full(&self) -> bool {
@@ -80,12 +99,12 @@ impl WaitCredit {
     /// Several workers may add at the same time, so the cap can be exceeded by what they add.
     fn earn(&self, who: Waiting, ns: i64) {
         if self.get(who) < CAP_NS {
-            self.0[who as usize].fetch_add(ns, Ordering::Relaxed);
+            self.accounts[who as usize].fetch_add(ns, Ordering::Relaxed);
         }
     }
 
     fn spend(&self, who: Waiting, ns: i64) {
-        let account = &self.0[who as usize];
+        let account = &self.accounts[who as usize];
         account.fetch_sub(ns, Ordering::Relaxed);
         account.fetch_max(-CAP_NS, Ordering::Relaxed);
     }
@@ -132,7 +151,7 @@ impl Backpressure {
     /// `None`: drop the frame.
     pub fn full(&mut self, who: Waiting, now: Instant) -> Option<Instant> {
         self.charge(who, now);
-        let Some(left) = u64::try_from(self.credit.get(who)).ok().filter(|left| *left > 0) else {
+        let Some(left) = self.credit.left(who) else {
             self.end(who);
             return None;
         };
@@ -177,6 +196,21 @@ mod tests {
             assert_eq!(queue.full(who, start + CAP / 2), Some(start + CAP));
             assert_eq!(queue.full(who, start + CAP), None);
             assert_eq!(queue.full(who, start + CAP * 100), None);
+        }
+    }
+
+    #[test]
+    fn nothing_waits_while_credit_is_suspended() {
+        for who in [Sole, Shared] {
+            let credit = Arc::new(WaitCredit::default());
+            let mut queue = Backpressure::new(Arc::clone(&credit), Arc::default());
+            let start = Instant::now();
+            assert!(queue.full(who, start).is_some());
+            credit.suspend(true);
+            queue.took(1000, 64, start + MS);
+            assert_eq!(queue.full(who, start + MS), None);
+            credit.suspend(false);
+            assert!(queue.full(who, start + MS).is_some());
         }
     }
 

@@ -38,7 +38,7 @@ mod withdrawal;
 pub use changes::PairChange;
 pub use spec::{FabricError, MAX_PORTS, NewPort, Workers};
 use state::{Port, Queue, State};
-pub use withdrawal::Kept;
+pub use withdrawal::{InFlight, Kept};
 
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {

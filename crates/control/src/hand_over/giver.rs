@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use network::fabric::{Fabric, Kept};
+use network::fabric::{Fabric, InFlight, Kept};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use tracing::{info, warn};
@@ -23,12 +23,19 @@ use crate::ports::Ports;
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The time that the taker has to map the guests' memory, and for all messages of that step.
 const STATE_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time that the taker has to declare that it has taken the rings. Guests wait meanwhile.
-const TAKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that the taker has to declare that it has taken the rings. Guests wait meanwhile, but a
+/// taker that ends before is noticed at once.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The number of attempts to take the queues from the workers, and the pause between them. Guests
-/// that take frames slowly delay a queue that sends to them.
-const ATTEMPTS: u32 = 20;
+/// The number of attempts to take the queues from the workers without a loss. Guests that take
+/// frames slowly delay a queue that sends to them.
+const LOSSLESS_ATTEMPTS: u32 = 20;
+
+/// The number of attempts after which the hand-over fails. In those beyond [`LOSSLESS_ATTEMPTS`],
+/// frames for full guests are dropped, so that no guest can prevent an upgrade of the daemon.
+const ATTEMPTS: u32 = 30;
+
+/// The pause between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A listening socket of the daemon.
@@ -266,21 +273,7 @@ impl Parked<'_> {
     /// Takes all queues from the workers, and stops them. Returns the state of the ports, and the
     /// time at which this began.
     fn pause(&mut self) -> Result<(Vec<(String, PausedPort)>, u64), Reason> {
-        let mut left = ATTEMPTS;
-        let since = loop {
-            let since = now_ns();
-            match self.fabric.withdraw() {
-                Ok(()) => break since,
-                Err(Kept(port)) if left == 0 => {
-                    return Err(format!("port {port:?} takes frames too slowly"));
-                }
-                Err(Kept(port)) => {
-                    left -= 1;
-                    info!(port = %port, "takes frames slowly; the hand-over waits for it");
-                    std::thread::sleep(ATTEMPT_PAUSE);
-                }
-            }
-        };
+        let since = self.withdraw()?;
         self.is_held = true;
         let pending: Vec<(&str, Pending<Option<PausedPort>>)> =
             self.ports.iter().map(|(name, port)| (*name, port.pause())).collect();
@@ -289,6 +282,26 @@ impl Parked<'_> {
             Ok((name.to_owned(), paused))
         });
         Ok((paused.collect::<Result<_, Reason>>()?, since))
+    }
+
+    /// Takes all queues from the workers. Returns the time at which the successful attempt began.
+    fn withdraw(&self) -> Result<u64, Reason> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let since = now_ns();
+            let in_flight =
+                if attempt <= LOSSLESS_ATTEMPTS { InFlight::Wait } else { InFlight::Drop };
+            let Err(Kept(port)) = self.fabric.withdraw(in_flight) else { return Ok(since) };
+            match attempt {
+                ATTEMPTS => return Err(format!("port {port:?} does not leave its worker")),
+                LOSSLESS_ATTEMPTS => {
+                    warn!(port = %port, "takes frames too slowly; the hand-over drops frames for it");
+                }
+                _ => info!(port = %port, "takes frames slowly; the hand-over waits for it"),
+            }
+            std::thread::sleep(ATTEMPT_PAUSE);
+        }
     }
 }
 

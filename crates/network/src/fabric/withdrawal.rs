@@ -3,7 +3,9 @@
 //!
 //! Senders to a queue wait from the start, as they do for a queue that changes workers
 //! ([`runtime::migration`]): frames stay in their senders' rings, where the other process finds
-//! them. Frames in flight are delivered first, so nothing is lost.
+//! them. Frames in flight are delivered first, so nothing is lost. A receiver that takes its frames
+//! as slowly as it may could prevent that for ever, so frames for such receivers can be dropped
+//! instead ([`InFlight::Drop`]).
 
 use std::sync::Arc;
 
@@ -17,6 +19,15 @@ use crate::slot::Attachment;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept(pub Arc<str>);
 
+/// What happens to frames in flight whose receivers are full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InFlight {
+    /// They wait for their receivers, as at other times.
+    Wait,
+    /// They are dropped, and counted as lost to a full receiver.
+    Drop,
+}
+
 impl Fabric {
     /// Takes all queue pairs from their workers. [`take_out`](Self::take_out) finds them; pairs
     /// that are put back, or come, wait until [`release`](Self::release) gives all to workers
@@ -24,11 +35,12 @@ impl Fabric {
     ///
     /// # Errors
     /// When a pair cannot leave its worker in time. In that case all pairs stay.
-    pub fn withdraw(&self) -> Result<(), Kept> {
+    pub fn withdraw(&self, in_flight: InFlight) -> Result<(), Kept> {
         let mut state = self.lock();
         state.holding = true;
         let mut queues = Vec::new();
         for port in state.ports.values_mut() {
+            port.accounts.wait.suspend(in_flight == InFlight::Drop);
             for (&id, queue) in &mut port.queues {
                 queue.moving = true;
                 queues.push((id, queue.worker, Arc::clone(&port.name)));
@@ -91,8 +103,9 @@ impl Fabric {
         // No worker sends to a pair before it has arrived.
         let version = self.publish(state);
         self.workers.await_version(version);
-        for queue in state.ports.values_mut().flat_map(|port| port.queues.values_mut()) {
-            queue.moving = false;
+        for port in state.ports.values_mut() {
+            port.accounts.wait.suspend(false);
+            port.queues.values_mut().for_each(|queue| queue.moving = false);
         }
         let version = self.publish(state);
         self.workers.await_version(version);

@@ -9,6 +9,7 @@ use crate::peer::host::{Host, MS, ROUND};
 use crate::peer::{Peer, udp};
 use frame::Accepts;
 use network::count::DropReason;
+use network::fabric::InFlight;
 
 /// Stations 0, 1 and 2: a sender, a receiver with room, and one that gets `room`.
 fn three(workers: usize, room: usize) -> (Host, Peer, Peer, Peer) {
@@ -149,4 +150,43 @@ fn a_full_receiver_of_another_worker_holds_up_nobody_else() {
     assert_eq!(peers[1].received().len(), 20_000);
     let drops = [DropReason::HeadOfLine, DropReason::RxFull].map(|why| host.dropped(3, why));
     assert_eq!(drops.iter().sum::<u64>(), 20_000);
+}
+
+/// A sender, 64 of whose frames are on their way to a full receiver of another worker.
+fn on_the_way() -> (Host, Peer, Peer) {
+    let (mut host, sender, full, _) = three(2, usize::MAX);
+    full.limit(0);
+    host.now += Duration::from_secs(2);
+    sender.send((0..64).map(|n| udp(1, 0, 1, n, 60)));
+    host.rounds(10);
+    assert_eq!(sender.completed(), 1);
+    (host, sender, full)
+}
+
+#[test]
+fn queues_leave_for_another_process_once_their_frames_are_taken() {
+    let (mut host, _, full) = on_the_way();
+    let left = host.withdraw(InFlight::Wait, |round| {
+        if round == 1000 {
+            full.limit(usize::MAX);
+        }
+    });
+    assert_eq!(left, Ok(()));
+    assert_eq!(full.received().len(), 64);
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_keeps_no_queue_from_leaving_for_another_process() {
+    let (mut host, sender, full) = on_the_way();
+    assert_eq!(host.withdraw(InFlight::Drop, |_| ()), Ok(()));
+    let drops = [DropReason::HeadOfLine, DropReason::RxFull].map(|why| host.dropped(1, why));
+    assert_eq!((full.received().len(), drops.iter().sum()), (0, 64));
+    // Back at their workers, frames wait again.
+    host.run_while(|fabric| fabric.release());
+    host.now += Duration::from_secs(2);
+    sender.send((0..64).map(|n| udp(1, 0, 1, n, 60)));
+    host.rounds(10);
+    full.limit(usize::MAX);
+    host.rounds(10);
+    assert_eq!(full.received().len(), 64);
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use frame::Accepts;
 use network::count::DropReason;
-use network::fabric::{Fabric, Workers};
+use network::fabric::{Fabric, InFlight, Kept, Workers};
 use network::manual::ManualWorker;
 use switch::{PortId, PortRule};
 
@@ -61,6 +61,30 @@ impl Host {
 
     pub fn rounds(&mut self, count: usize) {
         (0..count).for_each(|_| self.round());
+    }
+
+    /// Takes all queues from the workers. These are driven meanwhile, and no time passes for them.
+    /// Calls `meanwhile` after each round, with the number of rounds.
+    pub fn withdraw(
+        &mut self,
+        in_flight: InFlight,
+        mut meanwhile: impl FnMut(usize),
+    ) -> Result<(), Kept> {
+        let Host { fabric, workers, now, .. } = self;
+        std::thread::scope(|scope| {
+            let withdrawal = scope.spawn(|| fabric.withdraw(in_flight));
+            for round in 1.. {
+                for worker in workers.iter_mut() {
+                    worker.run_once(*now);
+                }
+                meanwhile(round);
+                if withdrawal.is_finished() {
+                    break;
+                }
+                std::thread::yield_now();
+            }
+            withdrawal.join().unwrap()
+        })
     }
 
     /// Has station `station` be learnt on its port.
