@@ -1,11 +1,13 @@
 //! IP addresses learned from stations at ports of this host: bounded, ageing.
 //!
 //! Invariants: at most [`MAX_ADDRESSES`] on one port; `held` and `holders` have exactly the entries
-//! of `stations`, and `disputes` those of them that are disputed. No operation on one station looks
-//! at all others.
+//! of `stations`, `disputes` those of them that are disputed, and `contests` those that are
+//! contested. No operation on one station looks at all others.
 //!
 //! A guest that claims many addresses fills the share of its own port. An address that several
-//! stations claim has an entry for each of them, so a reader sees that its owner is uncertain. An
+//! stations claim has an entry for each of them, so a reader sees that its owner is uncertain. Each
+//! claim *contests* the entries of the others: one that is not heard again within [`DISPUTE`] is
+//! forgotten, so an address that fails over from one guest to another has one owner again. An
 //! address that a station of another host also claims is *disputed*: it is not reported until the
 //! other station has been silent for [`DISPUTE`].
 
@@ -23,7 +25,8 @@ pub const MAX_ADDRESSES: usize = 128;
 /// How long an address is kept after it was last heard, in seconds. A station that uses a single
 /// connection may send no ARP or neighbour discovery for minutes.
 pub const ADDRESS_AGE: u32 = 1800;
-/// How long an address is disputed after another host's station has claimed it, in seconds.
+/// How long an address is disputed after another host's station has claimed it, and how long its
+/// station may be silent after another one of this host has claimed it, in seconds.
 pub(crate) const DISPUTE: u32 = 60;
 
 /// The result of learning an address.
@@ -44,6 +47,8 @@ struct Entry {
     seen: u32,
     /// Until when it is disputed.
     disputed: Option<u32>,
+    /// When it is forgotten unless it is heard before.
+    contested: Option<u32>,
 }
 
 /// Entries ordered by a time in seconds.
@@ -58,6 +63,8 @@ pub(crate) struct Addresses {
     held: HashMap<PortId, ByTime>,
     /// Disputed addresses, by the end of their dispute.
     disputes: ByTime,
+    /// Contested addresses, by the time at which they are forgotten.
+    contests: ByTime,
 }
 
 impl Addresses {
@@ -71,18 +78,36 @@ impl Addresses {
             return Heard::Known;
         }
         let disputed = self.remove(station, address).and_then(|entry| entry.disputed);
-        self.insert(station, address, Entry { port, seen: now, disputed });
+        self.insert(station, address, Entry { port, seen: now, disputed, contested: None });
+        self.contest(now, station, address);
         if known.is_some() { Heard::Known } else { Heard::New }
     }
 
     /// Notes that a station of another host has claimed an address. Returns the stations here that
     /// had it undisputed.
     pub fn dispute(&mut self, now: u32, claimant: Station, address: IpAddr) -> Vec<Station> {
-        let holders = self.holders.get(&(claimant.network, address));
-        let holders = holders.into_iter().flatten().filter(|mac| **mac != claimant.mac);
-        let holders: Vec<_> = holders.map(|mac| Station { mac: *mac, ..claimant }).collect();
         let until = Some(now.saturating_add(DISPUTE));
-        holders.into_iter().filter(|station| self.set_disputed(*station, address, until)).collect()
+        let holders = self.other_holders(claimant, address).into_iter();
+        holders.filter(|station| self.set_disputed(*station, address, until)).collect()
+    }
+
+    /// Gives the other stations that have an address until [`DISPUTE`] to claim it again. Those
+    /// that have been given that time already get no more.
+    fn contest(&mut self, now: u32, claimant: Station, address: IpAddr) {
+        let contested = Some(now.saturating_add(DISPUTE));
+        for station in self.other_holders(claimant, address) {
+            let Some(entry) = self.get(station, address) else { continue };
+            if entry.contested.is_none() {
+                self.remove(station, address);
+                self.insert(station, address, Entry { contested, ..entry });
+            }
+        }
+    }
+
+    fn other_holders(&self, claimant: Station, address: IpAddr) -> Vec<Station> {
+        let holders = self.holders.get(&(claimant.network, address));
+        let others = holders.into_iter().flatten().filter(|mac| **mac != claimant.mac);
+        others.map(|mac| Station { mac: *mac, ..claimant }).collect()
     }
 
     /// The addresses of a station that are not disputed.
@@ -116,16 +141,19 @@ impl Addresses {
         stations
     }
 
-    /// Forgets the addresses that were not heard for too long, and disputes that are over. Returns
-    /// the stations about which something changes.
+    /// Forgets the addresses that were not heard for too long or lost a contest, and disputes that
+    /// are over. Returns the stations about which something changes.
     pub fn age(&mut self, now: u32) -> BTreeSet<Station> {
         let is_old = |seen: u32| now.saturating_sub(seen) > ADDRESS_AGE;
         let old = self.held.values().flat_map(|held| held.iter().take_while(|it| is_old(it.0)));
-        let old: Vec<_> = old.map(|(_, station, address)| (*station, *address)).collect();
+        let old: Vec<_> = old
+            .chain(over(&self.contests, now))
+            .map(|(_, station, address)| (*station, *address))
+            .collect();
         for (station, address) in &old {
             self.remove(*station, *address);
         }
-        let over = self.disputes.iter().take_while(|(until, ..)| *until <= now);
+        let over = over(&self.disputes, now);
         let over: Vec<_> = over.map(|(_, station, address)| (*station, *address)).collect();
         for (station, address) in &over {
             self.set_disputed(*station, *address, None);
@@ -142,6 +170,7 @@ impl Addresses {
         self.holders.entry((station.network, address)).or_default().insert(station.mac);
         self.held.entry(entry.port).or_default().insert((entry.seen, station, address));
         self.disputes.extend(entry.disputed.map(|until| (until, station, address)));
+        self.contests.extend(entry.contested.map(|until| (until, station, address)));
     }
 
     fn remove(&mut self, station: Station, address: IpAddr) -> Option<Entry> {
@@ -166,6 +195,9 @@ impl Addresses {
         if let Some(until) = entry.disputed {
             self.disputes.remove(&(until, station, address));
         }
+        if let Some(until) = entry.contested {
+            self.contests.remove(&(until, station, address));
+        }
         Some(entry)
     }
 
@@ -175,6 +207,11 @@ impl Addresses {
         self.insert(station, address, Entry { disputed: until, ..before });
         before.disputed.is_some() != until.is_some()
     }
+}
+
+/// The entries whose time has come.
+fn over(entries: &ByTime, now: u32) -> impl Iterator<Item = &(u32, Station, IpAddr)> {
+    entries.iter().take_while(move |(until, ..)| *until <= now)
 }
 
 #[cfg(test)]

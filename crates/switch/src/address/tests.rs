@@ -59,6 +59,40 @@ fn an_address_that_another_host_claims_is_told_to_nobody_for_a_while() {
 }
 
 #[test]
+fn an_address_that_fails_over_is_the_new_station_s_alone_after_a_while() {
+    let mut table = Addresses::default();
+    table.hear(0, station(1), PORTS[0], address(1));
+    table.hear(0, station(1), PORTS[0], address(2));
+    assert_eq!(table.hear(100, station(2), PORTS[1], address(1)), Heard::New);
+    // Further claims of the new one do not give the old one more time.
+    table.hear(130, station(2), PORTS[1], address(1));
+    assert!(table.age(100 + DISPUTE - 1).is_empty());
+    assert_eq!(table.age(100 + DISPUTE), [station(1)].into());
+    assert_eq!((of(&table, 1), of(&table, 2)), (vec![address(2)], vec![address(1)]));
+    assert!(table.age(100 + 2 * DISPUTE).is_empty());
+}
+
+#[test]
+fn two_stations_that_both_claim_an_address_both_keep_it() {
+    let mut table = Addresses::default();
+    for now in (0..1000).step_by(DISPUTE as usize / 2) {
+        table.hear(now, station(1), PORTS[0], address(1));
+        table.hear(now + 1, station(2), PORTS[1], address(1));
+        assert!(table.age(now + 2).is_empty());
+    }
+    assert_eq!((of(&table, 1), of(&table, 2)), (vec![address(1)], vec![address(1)]));
+}
+
+#[test]
+fn an_address_in_another_network_is_contested_by_nobody() {
+    let mut table = Addresses::default();
+    let elsewhere = Station { network: Network::vlan(7).unwrap(), ..station(2) };
+    table.hear(0, station(1), PORTS[0], address(1));
+    table.hear(1, elsewhere, PORTS[1], address(1));
+    assert!(table.age(1 + DISPUTE).is_empty());
+}
+
+#[test]
 fn indices_follow_each_change() {
     let mut table = Addresses::default();
     let mut random = 1u32;
@@ -85,9 +119,13 @@ fn indices_follow_each_change() {
         assert!(table.held[&entry.port].contains(&(entry.seen, *station, *address)));
         let dispute = entry.disputed.map(|until| (until, *station, *address));
         assert!(dispute.is_none_or(|it| table.disputes.contains(&it)));
+        let contest = entry.contested.map(|until| (until, *station, *address));
+        assert!(contest.is_none_or(|it| table.contests.contains(&it)));
     }
     assert!(table.held.values().all(|held| (1..=MAX_ADDRESSES).contains(&held.len())));
     let disputed = entries.iter().filter(|(.., entry)| entry.disputed.is_some()).count();
+    let contested = entries.iter().filter(|(.., entry)| entry.contested.is_some()).count();
+    assert_eq!(contested, table.contests.len());
     let held: usize = table.held.values().map(BTreeSet::len).sum();
     let holders: usize = table.holders.values().map(BTreeSet::len).sum();
     assert_eq!((disputed, held, holders), (table.disputes.len(), entries.len(), entries.len()));
