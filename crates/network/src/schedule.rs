@@ -300,6 +300,9 @@ impl Pipeline for FramePipeline {
 
     fn sleeping(&mut self, begins: bool) {
         self.profiler.mark(if begins { Step::Poll } else { Step::Sleep });
+        if begins {
+            self.faults.sleeps(self.clock.now, Instant::now());
+        }
     }
 }
 

@@ -14,7 +14,10 @@
 //! is alert.
 //!
 //! A worker that loses its processor to another thread needs as long for a burst as one that waits
-//! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged.
+//! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged, or
+//! makes a pass long. The worker's own sleeps make no pass long either. Otherwise each sleep of an
+//! idle worker, together with any fault, would start a measurement, which costs three system calls
+//! for each burst.
 
 use std::time::{Duration, Instant};
 
@@ -80,8 +83,12 @@ pub struct FaultMeter {
     slow_time: Duration,
     /// The pass before this one was long.
     is_long: bool,
-    /// The number of faults at the last sample, and the time of that sample.
-    sampled: (u64, Instant),
+    /// The worker has slept since the last tick.
+    slept: bool,
+    /// The worker has slept since the last sample.
+    slept_since_sample: bool,
+    /// The thread's usage at the last sample, and the time of that sample.
+    sampled: (ThreadUsage, Instant),
     /// When the next sample is due.
     due: Instant,
     /// Faults in unmeasured bursts since bursts were last measured.
@@ -94,7 +101,7 @@ pub struct FaultMeter {
 impl FaultMeter {
     /// A meter that reads the worker's faults so far from `usage`.
     pub fn new(usage: fn() -> ThreadUsage, now: Instant) -> Self {
-        let sampled = (0, now);
+        let sampled = (ThreadUsage::default(), now);
         FaultMeter {
             usage,
             on: false,
@@ -102,6 +109,8 @@ impl FaultMeter {
             slow: None,
             slow_time: MEASURED_TIME,
             is_long: false,
+            slept: false,
+            slept_since_sample: false,
             sampled,
             due: now,
             unmeasured: 0,
@@ -116,12 +125,22 @@ impl FaultMeter {
         self.on
     }
 
-    /// Notes that a pass that began at `last`, perhaps with a sleep after it, has ended.
+    /// Notes that a pass that began at `last` has ended, perhaps with a [sleep](Self::sleeps) after
+    /// it.
     #[inline]
     pub fn tick(&mut self, last: Instant, now: Instant) {
-        if now.saturating_duration_since(last) >= LONG_PASS {
+        let slept = std::mem::take(&mut self.slept);
+        if !slept && now.saturating_duration_since(last) >= LONG_PASS {
             (self.is_long, self.due) = (true, now);
         }
+    }
+
+    /// Notes that the worker is about to sleep after a pass, which began at `last` and ended at
+    /// `now`.
+    #[inline]
+    pub fn sleeps(&mut self, last: Instant, now: Instant) {
+        self.tick(last, now);
+        (self.slept, self.slept_since_sample) = (true, true);
     }
 
     /// Whether a sample is due.
@@ -134,10 +153,11 @@ impl FaultMeter {
     /// measuring begins, returns the number of faults in unmeasured bursts; otherwise zero.
     #[cold]
     pub fn sample(&mut self, now: Instant) -> u64 {
-        let (count, (before, last)) = ((self.usage)().faults, self.sampled);
+        let (usage, (before, last)) = ((self.usage)(), self.sampled);
+        let used = usage - before;
         let ms = now.saturating_duration_since(last).as_millis().clamp(1, 100) as u64;
         // Faults before the thread's first bursts belong to no port.
-        let faults = if before > 0 { count.saturating_sub(before) } else { 0 };
+        let faults = if before.faults > 0 { used.faults } else { 0 };
         let few = if self.on { FEW_PER_MS_MEASURED } else { FEW_PER_MS };
         if !self.on {
             self.unmeasured += faults;
@@ -145,13 +165,17 @@ impl FaultMeter {
         if faults > ms * few || self.unmeasured >= UNMEASURED {
             self.many = Some(now);
         }
-        if std::mem::take(&mut self.is_long) && faults > 0 {
+        // Sleeps that are not the worker's own are waits for pages. After one of its own, they
+        // cannot be told apart.
+        let own_sleeps = std::mem::take(&mut self.slept_since_sample);
+        let may_have_waited = used.waited() || own_sleeps;
+        if std::mem::take(&mut self.is_long) && faults > 0 && may_have_waited {
             self.found_slow(now);
         }
         let within = |since: Option<Instant>, time| since.is_some_and(|since| now < since + time);
         self.on = within(self.many, MEASURED_TIME) || within(self.slow, self.slow_time);
         self.due = now + if within(self.many, ALERT) { ALERT_INTERVAL } else { CALM_INTERVAL };
-        self.sampled = (count, now);
+        self.sampled = (usage, now);
         if self.on { std::mem::take(&mut self.unmeasured) } else { 0 }
     }
 
@@ -181,11 +205,7 @@ impl FaultMeter {
         if count == 0 {
             return Faults::default();
         }
-        // A fault may have to wait for a process that changes the file at the time; the thread then
-        // sleeps. A thread that lost its CPU without a sleep did not wait for anything that the
-        // peer controls.
-        let waited = used.preemptions == 0 || used.sleeps > 0;
-        let most = if waited { u64::MAX } else { count * SLOW_FAULT };
+        let most = if used.waited() { u64::MAX } else { count * SLOW_FAULT };
         let time = self.since.saturating_duration_since(since).as_nanos() as u64;
         let cost = (count * FAULT).max(time.saturating_mul(COST_PER_NS)).min(most);
         if cost > count * SLOW_FAULT {
@@ -314,6 +334,44 @@ mod tests {
         assert_eq!(pass(&mut meter, 0, start + 2 * MS, later), (true, false));
         assert_eq!(pass(&mut meter, 0, later, later + 2 * MS), (true, false));
         assert_eq!(pass(&mut meter, 1, later + 2 * MS, later + 40 * MS), (true, true));
+    }
+
+    #[test]
+    fn sleeps_and_preemptions_make_no_pass_long() {
+        let (mut meter, start) = calm();
+        // Sleeps, with a fault before each.
+        for n in 0..3u32 {
+            let begin = start + n * 5 * MS;
+            more(1);
+            switched(1, 0);
+            meter.sleeps(begin, begin + MS / 2);
+            meter.tick(begin, begin + 5 * MS);
+            assert!(!meter.is_due(begin + 5 * MS));
+        }
+        meter.sample(start + 100 * MS);
+        assert!(!meter.is_on());
+        // A pass in which another thread had the processor.
+        let mut pass = |begin, sleeps, preemptions| {
+            more(1);
+            switched(sleeps, preemptions);
+            meter.tick(begin, begin + 2 * MS);
+            assert!(meter.is_due(begin + 2 * MS));
+            meter.sample(begin + 2 * MS);
+            meter.is_on()
+        };
+        assert!(!pass(start + 100 * MS, 0, 1));
+        assert!(pass(start + 200 * MS, 1, 1));
+    }
+
+    #[test]
+    fn a_pass_that_is_long_before_a_sleep_counts() {
+        let (mut meter, start) = calm();
+        more(1);
+        meter.sleeps(start, start + 2 * MS);
+        meter.tick(start, start + 50 * MS);
+        assert!(meter.is_due(start + 50 * MS));
+        meter.sample(start + 50 * MS);
+        assert!(meter.is_on());
     }
 
     #[test]

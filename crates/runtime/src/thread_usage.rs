@@ -33,6 +33,16 @@ impl ThreadUsage {
     }
 }
 
+impl ThreadUsage {
+    /// Whether the thread may have waited for something in a time in which it used this much. A
+    /// fault may have to wait for a process that changes the file at the time; the thread then
+    /// sleeps. A thread that lost its CPU without a sleep did not wait for anything that a peer
+    /// controls.
+    pub fn waited(&self) -> bool {
+        self.preemptions == 0 || self.sleeps > 0
+    }
+}
+
 impl Sub for ThreadUsage {
     type Output = ThreadUsage;
 
