@@ -115,7 +115,44 @@ impl Daemon {
         Daemon::launch(&this_program()?, &["--null-disks".to_owned()], config, None, |_| ())
     }
 
+    /// A daemon of another commit, which may answer in another way. Waits until a file with each of
+    /// these names, a port's socket, is in its folder.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn of_another_commit(
+        binary: &Path,
+        config: impl FnOnce(&Path) -> String,
+        sockets: &[&str],
+    ) -> Result<Daemon, DaemonError> {
+        let mut daemon = Daemon::spawn(binary, &[], config, None, |_| ())?;
+        let mut deadline = Deadline::new(TIMEOUT);
+        while !sockets.iter().all(|name| daemon.dir().join(name).exists()) {
+            if let Some(status) = daemon.process.ended() {
+                return Err(daemon.died(&format!("ended with {status}")));
+            }
+            if deadline.is_over() {
+                return Err(daemon.died("makes no sockets"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(daemon)
+    }
+
     fn launch(
+        binary: &Path,
+        options: &[String],
+        config: impl FnOnce(&Path) -> String,
+        namespace: Option<&Namespace>,
+        change: impl FnOnce(&mut Command),
+    ) -> Result<Daemon, DaemonError> {
+        let mut daemon = Daemon::spawn(binary, options, config, namespace, change)?;
+        daemon.wait_until_it_answers()?;
+        Ok(daemon)
+    }
+
+    /// Starts the program, and does not wait for anything.
+    fn spawn(
         binary: &Path,
         options: &[String],
         config: impl FnOnce(&Path) -> String,
@@ -147,9 +184,7 @@ impl Daemon {
         change(&mut command);
         let process = ChildProcess::start(&mut command).map_err(failed("start the daemon"))?;
 
-        let mut daemon = Daemon { process, command: Box::new(command), dir };
-        daemon.wait_until_it_answers()?;
-        Ok(daemon)
+        Ok(Daemon { process, command: Box::new(command), dir })
     }
 
     /// Kills it (SIGKILL), starts it again with the same configuration, and waits until it listens.

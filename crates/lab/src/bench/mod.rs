@@ -76,6 +76,11 @@ pub struct Args {
     #[arg(long)]
     pub no_ovs: bool,
 
+    /// Compare with this program ringmain, of another commit, instead of with OVS-DPDK and the bare
+    /// copy. Only the generator's points are measured, and the history stays as it is
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["alone", "no_ovs"])]
+    pub against: Option<PathBuf>,
+
     /// Measure nothing, and redraw the history of earlier runs
     #[arg(long)]
     pub history: bool,
@@ -177,7 +182,11 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     catch_signals()?;
     let progress = Progress::new();
     let began = unix_time();
-    let mut tallies: Vec<Tally> = point::select(&args.only).into_iter().map(Tally::new).collect();
+    let points = point::select(&args.only).into_iter();
+    if args.against.is_some() {
+        return commits(args, points.map(Tally::with_another_commit).collect(), &progress, began);
+    }
+    let mut tallies: Vec<Tally> = points.map(Tally::new).collect();
     let mut ovs_dpdk = None;
     let ended = traffic(args, &mut tallies, &progress, &mut ovs_dpdk)
         .and_then(|()| workers::measure(args, &mut tallies, &progress))
@@ -187,6 +196,19 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let comparison =
         Comparison { ovs_dpdk, ..Comparison::new(began, args.runs, args.seconds, &tallies) };
     publish(&args.out, &comparison)
+}
+
+/// Compares two commits, at the generator's points.
+fn commits(
+    args: &Args,
+    mut tallies: Vec<Tally>,
+    progress: &Progress,
+    began: u64,
+) -> Result<(), BenchError> {
+    let ended = traffic(args, &mut tallies, progress, &mut None);
+    keep_interrupted(ended, &tallies)?;
+    tallies.retain(|tally| !tally.runs.is_empty() || !tally.failures.is_empty());
+    print(&args.out, &Comparison::new(began, args.runs, args.seconds, &tallies))
 }
 
 /// From now on, a user who interrupts is heard by [`interrupt::asked`].
@@ -213,10 +235,16 @@ fn keep_interrupted(ended: Result<(), BenchError>, tallies: &[Tally]) -> Result<
 
 /// Prints a comparison, writes the result file, adds to the history, and draws that.
 fn publish(out: &Path, comparison: &Comparison) -> Result<(), BenchError> {
-    let file = write(out, comparison.began, comparison)?;
-    println!("\n{}\nresults: {}", comparison.table(), file.display());
+    print(out, comparison)?;
     History::append(out, comparison)?;
     draw(out)
+}
+
+/// Prints a comparison, and writes the result file.
+fn print(out: &Path, comparison: &Comparison) -> Result<(), BenchError> {
+    let file = write(out, comparison.began, comparison)?;
+    println!("\n{}\nresults: {}", comparison.table(), file.display());
+    Ok(())
 }
 
 /// Measures the generator's points. Returns the version of OVS-DPDK, if it was measured.

@@ -1,5 +1,5 @@
-//! The back-ends that carry the generator's frames: the daemon, OVS-DPDK and the bare copy, each on
-//! the same CPU.
+//! The back-ends that carry the generator's frames: the daemon, OVS-DPDK and the bare copy, or the
+//! daemon of another commit, each on the same CPU.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,24 @@ use super::tally::Who;
 use super::{Args, BenchError, find};
 use crate::daemon::Daemon;
 use crate::ovs::Ovs;
+use crate::program::Program;
 
 /// All back-ends of a comparison.
 pub struct Peers {
     daemon: Daemon,
-    ovs: Option<Ovs>,
+    peer: Option<Peer>,
     ceiling: Option<Ceiling>,
 }
+
+/// The back-end that Ringmain is compared with.
+enum Peer {
+    Ovs(Ovs),
+    /// Ringmain of another commit.
+    Other(Daemon),
+}
+
+/// The names of the daemon's sockets.
+const SOCKETS: [&str; 2] = ["a.sock", "b.sock"];
 
 impl Peers {
     /// Starts the back-ends that `args` name.
@@ -25,29 +36,30 @@ impl Peers {
     pub fn start(args: &Args) -> Result<Self, BenchError> {
         let binary = find(&args.program)?;
         let cpu = args.worker_cpu;
-        let ovs = if args.alone || args.no_ovs {
-            None
-        } else {
-            Some(Ovs::start(cpu, args.generator_cpu)?)
-        };
-        if let Some(ovs) = &ovs {
-            ovs.let_run(false);
-        }
-        let ceiling = if args.alone { None } else { Some(Ceiling::start(cpu)?) };
+        let peer = Peer::start(args)?;
+        let no_ceiling = args.alone || args.against.is_some();
+        let ceiling = if no_ceiling { None } else { Some(Ceiling::start(cpu)?) };
         let daemon = Daemon::start(&binary, |dir| config(dir, cpu), None)?;
-        Ok(Self { daemon, ovs, ceiling })
+        Ok(Self { daemon, peer, ceiling })
+    }
+
+    fn ovs(&self) -> Option<&Ovs> {
+        match &self.peer {
+            Some(Peer::Ovs(ovs)) => Some(ovs),
+            Some(Peer::Other(_)) | None => None,
+        }
     }
 
     /// Version of OVS-DPDK, if it takes part.
     pub fn ovs_version(&self) -> Option<&str> {
-        self.ovs.as_ref().map(Ovs::version)
+        self.ovs().map(Ovs::version)
     }
 
     /// The order of back-ends at a point: Ringmain is next to each of the others.
     pub fn of(&self, point: &Point) -> Vec<Who> {
         let bare =
             matches!(point.kind, Kind::Traffic { ceiling: true, .. }) && self.ceiling.is_some();
-        [(self.ovs.is_some(), Who::Peer), (true, Who::Ringmain), (bare, Who::Ceiling)]
+        [(self.peer.is_some(), Who::Peer), (true, Who::Ringmain), (bare, Who::Ceiling)]
             .into_iter()
             .filter_map(|(takes_part, who)| takes_part.then_some(who))
             .collect()
@@ -55,20 +67,15 @@ impl Peers {
 
     /// The generator's options for one of them. `None`: it does not take part.
     pub fn place(&self, who: Who) -> Option<String> {
-        let join = |[a, b]: [PathBuf; 2]| format!("{},{}", a.display(), b.display());
         match who {
-            Who::Ringmain => {
-                let sockets = ["a.sock", "b.sock"].map(|name| self.daemon.dir().join(name));
-                Some(format!(
-                    "--ports {} --client --backend-pid {}",
-                    join(sockets),
-                    self.daemon.id()
-                ))
-            }
-            Who::Peer => {
-                let ovs = self.ovs.as_ref()?;
-                Some(format!("--ports {} --server --backend-pid {}", join(ovs.sockets()), ovs.id()))
-            }
+            Who::Ringmain => Some(place_of(&self.daemon)),
+            Who::Peer => match self.peer.as_ref()? {
+                Peer::Ovs(ovs) => {
+                    let sockets = join(ovs.sockets());
+                    Some(format!("--ports {sockets} --server --backend-pid {}", ovs.id()))
+                }
+                Peer::Other(daemon) => Some(place_of(daemon)),
+            },
             // The bare copy is a thread of this process, like the generator.
             Who::Ceiling => {
                 Some(format!("--ports {} --client", join(self.ceiling.as_ref()?.sockets())))
@@ -79,7 +86,7 @@ impl Peers {
     /// Lets one of them run, and suspends the others: a thread that polls takes a whole CPU even
     /// without frames.
     pub fn run_alone<T>(&self, who: Who, run: impl FnOnce() -> T) -> T {
-        let polls = self.ovs.as_ref().filter(|_| who == Who::Peer);
+        let polls = self.ovs().filter(|_| who == Who::Peer);
         if let Some(ovs) = polls {
             ovs.let_run(true);
         }
@@ -89,6 +96,34 @@ impl Peers {
         }
         outcome
     }
+}
+
+impl Peer {
+    /// Starts it; OVS-DPDK is suspended.
+    fn start(args: &Args) -> Result<Option<Peer>, BenchError> {
+        let cpu = args.worker_cpu;
+        if let Some(program) = &args.against {
+            let program = find(&Program::at(program))?;
+            let daemon = Daemon::of_another_commit(&program, |dir| config(dir, cpu), &SOCKETS)?;
+            return Ok(Some(Peer::Other(daemon)));
+        }
+        if args.alone || args.no_ovs {
+            return Ok(None);
+        }
+        let ovs = Ovs::start(cpu, args.generator_cpu)?;
+        ovs.let_run(false);
+        Ok(Some(Peer::Ovs(ovs)))
+    }
+}
+
+/// The generator's options for a daemon.
+fn place_of(daemon: &Daemon) -> String {
+    let sockets = join(SOCKETS.map(|name| daemon.dir().join(name)));
+    format!("--ports {sockets} --client --backend-pid {}", daemon.id())
+}
+
+fn join([a, b]: [PathBuf; 2]) -> String {
+    format!("{},{}", a.display(), b.display())
 }
 
 /// One worker on a CPU, two ports of two queue pairs.

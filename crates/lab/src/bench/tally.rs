@@ -7,6 +7,9 @@ use super::point::{Point, Unit};
 use super::series::{Series, ratio};
 use super::state::State;
 
+/// The name of a peer that is Ringmain of another commit.
+const OTHER_COMMIT: &str = "another commit";
+
 /// The back-end that carried the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -106,6 +109,8 @@ pub struct Row {
 pub struct Tally {
     /// The point.
     pub point: Point,
+    /// The name of the peer.
+    pub peer: &'static str,
     /// Runs that succeeded.
     pub runs: Vec<Run>,
     /// Runs that were repeated.
@@ -117,7 +122,12 @@ pub struct Tally {
 impl Tally {
     /// Nothing yet.
     pub fn new(point: Point) -> Self {
-        Self { point, runs: Vec::new(), repeated: 0, failures: Vec::new() }
+        Self { point, peer: point.peer(), runs: Vec::new(), repeated: 0, failures: Vec::new() }
+    }
+
+    /// Nothing yet, of a comparison with another commit.
+    pub fn with_another_commit(point: Point) -> Self {
+        Self { peer: OTHER_COMMIT, ..Tally::new(point) }
     }
 
     /// Whether more rounds of `backends` are needed, until `wanted` of them can be compared.
@@ -142,6 +152,8 @@ impl Tally {
     }
 
     fn row(&self, index: usize, unit: Unit, goal: Option<Goal>) -> Row {
+        // Goals are beside the usual peer.
+        let goal = goal.filter(|_| self.peer == self.point.peer());
         let samples: Vec<Sample> = self.runs.iter().filter_map(|run| run.sample(index)).collect();
         let ratios = |who| self.ratios(unit, index, who);
         let ringmain = series(&samples, Who::Ringmain);
@@ -149,8 +161,7 @@ impl Tally {
             let series = series(&samples, who);
             (!series.runs.is_empty()).then(|| Beside { name, series, ratio: ratios(who) })
         };
-        let (peer, ceiling) =
-            (beside(Who::Peer, self.point.peer()), beside(Who::Ceiling, "bare copy"));
+        let (peer, ceiling) = (beside(Who::Peer, self.peer), beside(Who::Ceiling, "bare copy"));
         let ratio = peer.as_ref().and_then(|peer| peer.ratio.median);
         Row {
             point: self.point.name,
