@@ -61,6 +61,18 @@ pub struct Served {
     _folder: TempDir,
 }
 
+/// Connects to a socket of the daemon. The socket of metrics comes after the daemon's first answer.
+fn connect(socket: &Path) -> UnixStream {
+    let start = Instant::now();
+    loop {
+        match UnixStream::connect(socket) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(start.elapsed() < LIMIT, "{}: {error}", socket.display()),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 impl Served {
     /// Starts the daemon with these lines in the table `sandbox`, and waits until it has all kinds
     /// of threads.
@@ -85,7 +97,7 @@ impl Served {
         let guest = guest.unwrap_or_else(|error| panic!("{error}: {}", log()));
         let vcpu = guest.0.hypercalls().unwrap_or_else(|error| panic!("{error}: {}", log()));
         let sockets = ["control.sock", "metrics.sock", "vm.sock", "disk.sock"];
-        let clients = sockets.map(|name| UnixStream::connect(daemon.dir().join(name)).unwrap());
+        let clients = sockets.map(|name| connect(&daemon.dir().join(name)));
         let request = CaptureRequest { ports: vec!["vm".into()], snaplen: None, filter: None };
         let capture = daemon.client().capture(request).unwrap();
         let peers: Vec<Box<dyn Any>> = vec![
