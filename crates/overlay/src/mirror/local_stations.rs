@@ -26,7 +26,8 @@ impl LocalStations {
     /// Sets whether a station is at a port of this host.
     pub fn set(&mut self, mac: Mac, presence: Presence) {
         match presence {
-            Presence::Away => _ = self.known.remove(&mac),
+            Presence::Away if self.known.remove(&mac).is_some() => self.disown(mac),
+            Presence::Away => {}
             _ => _ = self.known.insert(mac, presence),
         }
         // A repeated report is announced again, because another host may have taken over the
@@ -58,6 +59,13 @@ impl LocalStations {
     pub fn is_adopted(&self, mac: Mac) -> bool {
         self.adopted.as_ref().is_some_and(|(_, macs)| macs.contains(&mac))
             && !self.known.contains_key(&mac)
+    }
+
+    /// A station has left, so it is not expected to send, as those of an earlier process are.
+    fn disown(&mut self, mac: Mac) {
+        if let Some((_, adopted)) = &mut self.adopted {
+            adopted.remove(&mac);
+        }
     }
 
     /// Drops the announcements of an earlier process when their time is over. Returns whether it

@@ -169,6 +169,18 @@ fn addresses_of_an_earlier_process_stay_as_long_as_their_guests() {
     m.set_addresses(vni(), mac(5), &[]);
     assert_eq!(m.address_announcements(), [addressed(address, None)]);
 
+    // The guest speaks, and leaves.
+    let mut m = mirror();
+    m.begin_dump();
+    m.apply(0, bridge(mac(5), DEVICES.here), true);
+    m.apply(0, own(address, mac(5)), true);
+    m.end_dump(0);
+    m.set_here(vni(), mac(5), Presence::Moves);
+    m.set_heard(vni(), mac(5), &[address]);
+    assert_eq!(m.address_announcements(), []);
+    m.set_here(vni(), mac(5), Presence::Away);
+    assert_eq!(m.address_announcements(), [addressed(address, None)]);
+
     let mut m = mirror();
     m.begin_dump();
     m.apply(0, bridge(mac(5), DEVICES.here), true);
