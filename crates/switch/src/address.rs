@@ -116,6 +116,15 @@ impl Addresses {
         entries.filter(|(_, entry)| entry.disputed.is_none()).map(|(address, _)| *address)
     }
 
+    /// All stations with addresses that are not disputed, the port of each address, and the
+    /// addresses, in no order.
+    pub fn all(&self) -> impl Iterator<Item = (Station, PortId, IpAddr)> {
+        self.stations.iter().flat_map(|(station, entries)| {
+            let certain = entries.iter().filter(|(_, entry)| entry.disputed.is_none());
+            certain.map(|(address, entry)| (*station, entry.port, *address))
+        })
+    }
+
     /// Forgets all addresses of a station.
     pub fn forget(&mut self, station: Station) {
         while let Some(address) =

@@ -94,7 +94,8 @@ impl Sightings {
     /// Notes a frame of a station from the port that is locked to it.
     pub fn hear(&mut self, now: u32, station: Station) {
         if !self.watchers.is_empty() && self.heard.insert(station, now).is_none() {
-            self.note(station);
+            // The station has no addresses yet but those that another process has learned.
+            self.tell(station);
         }
     }
 
@@ -160,6 +161,11 @@ impl Sightings {
     /// Whether a watcher wants the addresses of stations in a network.
     pub fn wants(&self, network: Network) -> bool {
         self.watchers.iter().any(|watcher| watcher.networks.contains(&network))
+    }
+
+    /// All addresses that stations were heard to have.
+    pub fn heard_addresses(&self) -> impl Iterator<Item = (Station, PortId, IpAddr)> {
+        self.addresses.all()
     }
 
     /// Learns that a station at a port of this host has an address. False: the address is refused.

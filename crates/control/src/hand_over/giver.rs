@@ -1,6 +1,8 @@
 //! The giver: the running daemon, from which another process takes over.
 
+use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -10,11 +12,12 @@ use std::time::{Duration, Instant};
 use network::fabric::{Fabric, InFlight, Kept};
 use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
+use switch::{PortId, Station};
 use tracing::{info, warn};
 use vhost_user::transport::saved::SavedListener;
 
 use super::channel::Channel;
-use super::message::{FORMAT, FromGiver, FromTaker, PausedPort, SavedAddress};
+use super::message::{FORMAT, FromGiver, FromTaker, PausedPort, SavedAddresses, SavedStation};
 use super::port::{HandOver, Pending};
 use crate::api::Manifest;
 use crate::ports::Ports;
@@ -194,7 +197,7 @@ impl Giver {
                 .send(&message, b"", &files.into_inner(), by)
                 .map_err(broken("did not take the state"))?;
         }
-        let message = FromGiver::Addresses(addresses(parked.fabric, ports));
+        let message = stations(parked.fabric, ports);
         channel.send(&message, b"", &[], by).map_err(broken("did not take the state"))?;
         match channel.receive(by).map_err(broken("did not get ready"))?.message {
             FromTaker::Ready => {}
@@ -250,15 +253,24 @@ pub(super) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn addresses(fabric: &Fabric, ports: &Ports) -> Vec<SavedAddress> {
+/// What the switch has learned of stations at ports that are handed over.
+fn stations(fabric: &Fabric, ports: &Ports) -> FromGiver {
     let names = ports.names();
-    let learned = fabric.table().into_iter().filter(|row| row.idle.is_some());
-    let address = |row: switch::Row| {
-        let port = names.get(&row.port)?.clone();
-        let station = row.station;
-        Some(SavedAddress { vlan: station.network.vid(), mac: station.mac.0, port })
+    let saved = |station: Station, port: PortId| {
+        let port = names.get(&port)?.clone();
+        Some(SavedStation { vlan: station.network.vid(), mac: station.mac.0, port })
     };
-    learned.filter_map(address).collect()
+    let learned = fabric.table().into_iter().filter(|row| row.idle.is_some());
+    let learned = learned.filter_map(|row| saved(row.station, row.port)).collect();
+    let mut addresses: HashMap<SavedStation, Vec<IpAddr>> = HashMap::new();
+    for (station, port, address) in fabric.heard_addresses() {
+        let Some(station) = saved(station, port) else { continue };
+        addresses.entry(station).or_default().push(address);
+    }
+    let addresses = addresses.into_iter();
+    let addresses =
+        addresses.map(|(station, addresses)| SavedAddresses { station, addresses }).collect();
+    FromGiver::Stations { learned, addresses }
 }
 
 /// Ports whose threads wait. Dropping this value lets all of them continue.

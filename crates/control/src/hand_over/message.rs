@@ -3,13 +3,15 @@
 //! A change here, or in the state of ports, that an earlier daemon would misunderstand requires
 //! another [`FORMAT`].
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 use vhost_user::transport::saved::{FileNumber, Positions, SavedListener, SavedServer};
 
 use crate::api::Counts;
 
 /// The format of the state.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// A message of the taker.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,8 +43,13 @@ pub(crate) enum FromGiver {
         /// Its state.
         state: Box<SavedPort>,
     },
-    /// The learned addresses. The message ends the state.
-    Addresses(Vec<SavedAddress>),
+    /// What was learned of stations. The message ends the state.
+    Stations {
+        /// The learned stations.
+        learned: Vec<SavedStation>,
+        /// The IP addresses that stations were heard to have.
+        addresses: Vec<SavedAddresses>,
+    },
     /// The positions of the rings of all ports, by the ports' names.
     Positions {
         /// The positions.
@@ -87,11 +94,19 @@ impl PausedPort {
     }
 }
 
-/// An address that was learned.
-#[derive(Debug, Serialize, Deserialize)]
+/// A station, and its port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SavedAddress {
+pub(crate) struct SavedStation {
     pub vlan: Option<u16>,
     pub mac: [u8; 6],
     pub port: String,
+}
+
+/// IP addresses that a station was heard to have.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedAddresses {
+    pub station: SavedStation,
+    pub addresses: Vec<IpAddr>,
 }

@@ -14,7 +14,9 @@ use vhost_user::transport::saved::{Files, SavedListener};
 
 use super::channel::{Channel, Received};
 use super::giver::now_ns;
-use super::message::{FORMAT, FromGiver, FromTaker, PausedPort, SavedAddress, SavedPort};
+use super::message::{
+    FORMAT, FromGiver, FromTaker, PausedPort, SavedAddresses, SavedPort, SavedStation,
+};
 use crate::api::{Manifest, ManifestPort, Reply};
 use crate::backend::BackendError;
 use crate::client::{Client, ClientError};
@@ -66,7 +68,10 @@ pub(crate) struct Incoming {
     pub control: Adopted,
     pub metrics: Option<Adopted>,
     ports: HashMap<String, (SavedPort, Files)>,
-    addresses: Vec<SavedAddress>,
+    /// The stations that the daemon had learned.
+    learned: Vec<SavedStation>,
+    /// The IP addresses that stations were heard to have.
+    addresses: Vec<SavedAddresses>,
 }
 
 impl TakeOver {
@@ -113,10 +118,10 @@ impl TakeOver {
                 FromGiver::Port { name, state } if ports.len() < self.manifest.ports.len() => {
                     ports.insert(name, (*state, files));
                 }
-                FromGiver::Addresses(addresses) => {
+                FromGiver::Stations { learned, addresses } => {
                     let (control, metrics) = sockets.ok_or_else(out_of_turn)?;
                     let channel = self.channel;
-                    return Ok(Incoming { channel, control, metrics, ports, addresses });
+                    return Ok(Incoming { channel, control, metrics, ports, learned, addresses });
                 }
                 FromGiver::Refused(reason) => return Err(TakeOverError::Refused(vec![reason])),
                 FromGiver::Port { .. } | FromGiver::Positions { .. } => {
@@ -212,10 +217,16 @@ impl Incoming {
     fn learn(&self, fabric: &Fabric, ports: &Ports) {
         let ids: HashMap<String, _> =
             ports.names().into_iter().map(|(id, name)| (name, id)).collect();
-        fabric.learn(self.addresses.iter().filter_map(|SavedAddress { vlan, mac, port }| {
+        let place = |SavedStation { vlan, mac, port }: &SavedStation| {
             let network = vlan.map_or(Some(Network::UNTAGGED), Network::vlan)?;
             Some((Station { network, mac: Mac(*mac) }, *ids.get(port)?))
-        }));
+        };
+        fabric.learn(self.learned.iter().filter_map(place));
+        let claims = |SavedAddresses { station, addresses }: &SavedAddresses| {
+            let (station, port) = place(station)?;
+            Some(addresses.iter().map(move |address| (station, port, *address)).collect::<Vec<_>>())
+        };
+        fabric.restore_addresses(self.addresses.iter().filter_map(claims).flatten());
     }
 }
 

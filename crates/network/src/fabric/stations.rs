@@ -84,6 +84,20 @@ impl Fabric {
         stations.into_iter().for_each(|(station, port)| switch.learn(now, station, port));
     }
 
+    /// All IP addresses that stations at ports of this host were heard to have, in no order.
+    pub fn heard_addresses(&self) -> Vec<(Station, PortId, IpAddr)> {
+        self.switch().heard_addresses().collect()
+    }
+
+    /// Learns IP addresses that another process knew stations at ports of this fabric to have.
+    pub fn restore_addresses(&self, claims: impl IntoIterator<Item = (Station, PortId, IpAddr)>) {
+        let now = seconds(self.start, Instant::now());
+        let mut switch = self.switch();
+        for (station, port, address) in claims {
+            switch.learn_address(now, station, port, address);
+        }
+    }
+
     /// Forgets stations that have been silent for too long, and says how many. To be called every
     /// few seconds.
     pub fn age(&self) -> usize {

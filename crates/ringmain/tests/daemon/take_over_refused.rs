@@ -86,13 +86,13 @@ fn a_taker_that_goes_away_changes_nothing() {
     let daemon = daemon();
     for step in 0..5 {
         under_load(&daemon, || {
-            let (mut taker, answer) = Taker::new(&daemon, "[1]");
+            let (mut taker, answer) = Taker::new(&daemon, "[2]");
             assert!(answer.contains("\"take_over\""), "{answer}");
             if step > 0 {
                 taker.say("prepare");
             }
             if step > 1 {
-                taker.hear_until("addresses");
+                taker.hear_until("stations");
             }
             if step > 2 {
                 taker.say("ready");
@@ -114,9 +114,9 @@ fn a_taker_that_goes_away_changes_nothing() {
 fn a_taker_that_hangs_is_cut_off() {
     let daemon = daemon();
     under_load(&daemon, || {
-        let (mut taker, _) = Taker::new(&daemon, "[1]");
+        let (mut taker, _) = Taker::new(&daemon, "[2]");
         taker.say("prepare");
-        taker.hear_until("addresses");
+        taker.hear_until("stations");
         taker.say("ready");
         taker.hear_until("positions");
         while !daemon.log().contains("this daemon goes on") {
@@ -133,13 +133,13 @@ fn what_breaks_the_protocol_changes_nothing() {
         .into_iter()
         .enumerate()
     {
-        let (mut taker, _) = Taker::new(&daemon, "[1]");
+        let (mut taker, _) = Taker::new(&daemon, "[2]");
         taker.0.write_all(garbage).unwrap();
         while daemon.log().matches("this daemon goes on").count() <= at {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    let (mut taker, _) = Taker::new(&daemon, "[1]");
+    let (mut taker, _) = Taker::new(&daemon, "[2]");
     taker.say("taken");
     while daemon.log().matches("this daemon goes on").count() <= 2 {
         std::thread::sleep(Duration::from_millis(5));
@@ -150,9 +150,9 @@ fn what_breaks_the_protocol_changes_nothing() {
 #[test]
 fn another_format_is_refused_by_name() {
     let daemon = daemon();
-    for formats in ["[]", "[2,3]"] {
+    for formats in ["[]", "[1,3]"] {
         let (_, answer) = Taker::new(&daemon, formats);
-        assert!(answer.contains("hands over state of format 1"), "{answer}");
+        assert!(answer.contains("hands over state of format 2"), "{answer}");
     }
 }
 
@@ -220,7 +220,7 @@ fn a_disk_that_comes_while_the_new_process_starts_is_refused_by_name() {
     let config = |dir: &Path| port(dir, "a", "[sandbox]\nlive = [\"disk\"]");
     let daemon = Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap();
     let dir = daemon.dir();
-    let (mut taker, answer) = Taker::new(&daemon, "[1]");
+    let (mut taker, answer) = Taker::new(&daemon, "[2]");
     assert!(answer.contains("\"take_over\""), "{answer}");
     let mut add = Command::new(env!("CARGO_BIN_EXE_ringmain"));
     add.arg("--control").arg(dir.join("control.sock")).args(["disk", "add", "late"]);

@@ -208,7 +208,7 @@ fn show_many_addresses(site: &Site, host: usize, count: u8) {
 #[test]
 #[ignore = "needs root, FRR, ping and tcpdump"]
 fn addresses_that_guests_show_are_announced_and_go_with_them() {
-    let site = fabric_with("announce-addresses = true\n");
+    let mut site = fabric_with("announce-addresses = true\n");
     for v6 in [false, true] {
         site.until("FRR of another host has the address", |site| {
             site.ping(0, 1, v6, 56) && site.owner(KERNEL, &guest(0, v6))["mac"] == MACS[0]
@@ -226,6 +226,21 @@ fn addresses_that_guests_show_are_announced_and_go_with_them() {
         let asks = ping.args(["-n", "-c", "1", "-W", "1", nobody]).output().unwrap();
         assert!(!asks.status.success());
         listener.skip_to(nobody, &guest(0, v6));
+    }
+    // A process that takes over knows them, and the guest shows them to nobody meanwhile.
+    for guest in &site.guests[..2] {
+        guest.ip("link set rm-vm arp off").unwrap();
+    }
+    site.daemons[0].take_over().unwrap();
+    site.until("the new process has them", |site| {
+        let shown = site.overlay(0);
+        shown["announced"] == 2 && shown["learned"] == 2
+    });
+    for v6 in [false, true] {
+        assert_eq!(site.owner(KERNEL, &guest(0, v6))["mac"], MACS[0]);
+    }
+    for guest in &site.guests[..2] {
+        guest.ip("link set rm-vm arp on").unwrap();
     }
     // A guest that claims many has its share, and keeps what it had.
     show_many_addresses(&site, 0, 200);

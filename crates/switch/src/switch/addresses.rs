@@ -58,6 +58,20 @@ impl Switch {
         self.table.sightings.addresses_of(station).collect()
     }
 
+    /// All IP addresses that stations at ports of this host were heard to have, in no order.
+    pub fn heard_addresses(&self) -> impl Iterator<Item = (Station, PortId, IpAddr)> {
+        self.table.sightings.heard_addresses()
+    }
+
+    /// Learns an address that another switch knew a station behind the same port to have, if this
+    /// switch would learn it, too. No watcher needs to want addresses yet.
+    pub fn learn_address(&mut self, now: u32, station: Station, port: PortId, address: IpAddr) {
+        let place = self.owner(station).or_else(|| self.table.get(station));
+        if place == Some(port) && !self.is_given_to_others(station.network, port, address) {
+            self.table.sightings.hear_address(now, station, port, address);
+        }
+    }
+
     /// Sets the IP addresses that the configuration gives to a port. The learned addresses of its
     /// stations are forgotten, because they may now claim other ones.
     pub fn give_addresses(&mut self, port: PortId, addresses: Vec<IpAddr>) {

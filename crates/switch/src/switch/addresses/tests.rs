@@ -174,3 +174,28 @@ fn frames_that_may_not_enter_and_those_behind_a_tag_teach_nothing() {
     assert!(!s.learns_addresses().load(std::sync::atomic::Ordering::Relaxed));
     assert!(of(&s, 1).is_empty());
 }
+
+#[test]
+fn another_switch_goes_on_with_the_addresses() {
+    let (mut old, _) = watched();
+    for (port, last) in [(GUEST, 1), (LOCKED, 2), (OTHER, 3)] {
+        assert!(says(&mut old, 0, port, last, address(last)));
+    }
+    let (mut new, _) = watched();
+    new.give_addresses(OTHER, vec![address(1)]);
+    for (port, last) in [(GUEST, 1), (OTHER, 3)] {
+        new.learn(0, station(last), port);
+    }
+    for (station, port, address) in old.heard_addresses() {
+        new.learn_address(0, station, port, address);
+    }
+    assert!(of(&new, 1).is_empty(), "the configuration gives it to another port now");
+    assert_eq!((of(&new, 2), of(&new, 3)), (vec![address(2)], vec![address(3)]));
+    // The first frame of a station changes nothing.
+    new.decide(1, LOCKED, &headers(2));
+    new.decide(1, OTHER, &headers(3));
+    assert_eq!((of(&new, 2), of(&new, 3)), (vec![address(2)], vec![address(3)]));
+    // A station that is at another port now has no address there.
+    new.learn_address(1, station(1), OTHER, address(5));
+    assert!(of(&new, 1).is_empty());
+}
