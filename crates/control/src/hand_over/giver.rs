@@ -28,7 +28,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const STATE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time that the taker has to declare that it has taken the rings. Guests wait meanwhile, but a
 /// taker that ends before is noticed at once.
-const TAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const TAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The number of attempts to take the queues from the workers without a loss. Guests that take
 /// frames slowly delay a queue that sends to them.
