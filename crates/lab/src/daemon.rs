@@ -126,16 +126,10 @@ impl Daemon {
         sockets: &[&str],
     ) -> Result<Daemon, DaemonError> {
         let mut daemon = Daemon::spawn(binary, &[], config, None, |_| ())?;
-        let mut deadline = Deadline::new(TIMEOUT);
-        while !sockets.iter().all(|name| daemon.dir().join(name).exists()) {
-            if let Some(status) = daemon.process.ended() {
-                return Err(daemon.died(&format!("ended with {status}")));
-            }
-            if deadline.is_over() {
-                return Err(daemon.died("makes no sockets"));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        daemon.wait(|daemon| {
+            let is_there = sockets.iter().all(|name| daemon.dir().join(name).exists());
+            Ok((!is_there).then(|| "makes no sockets".into()))
+        })?;
         Ok(daemon)
     }
 
@@ -251,20 +245,28 @@ impl Daemon {
     }
 
     fn wait_until_it_answers(&mut self) -> Result<(), DaemonError> {
+        self.wait(|daemon| match daemon.stats() {
+            Err(DaemonError::Client(error)) => Ok(Some(format!("does not answer ({error})"))),
+            answer => answer.map(|_| None),
+        })
+    }
+
+    /// Waits until `look` finds nothing that the daemon lacks. An error of `look` ends the wait.
+    fn wait(
+        &mut self,
+        mut look: impl FnMut(&Daemon) -> Result<Option<String>, DaemonError>,
+    ) -> Result<(), DaemonError> {
         let mut deadline = Deadline::new(TIMEOUT);
-        loop {
-            match self.stats() {
-                Err(DaemonError::Client(error)) if deadline.is_over() => {
-                    return Err(self.died(&format!("does not answer ({error})")));
-                }
-                Err(DaemonError::Client(_)) => {}
-                answer => return answer.map(drop),
+        while let Some(lack) = look(self)? {
+            if deadline.is_over() {
+                return Err(self.died(&lack));
             }
             if let Some(status) = self.process.ended() {
                 return Err(self.died(&format!("ended with {status}")));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
     }
 
     fn died(&self, what: &str) -> DaemonError {

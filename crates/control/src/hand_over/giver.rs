@@ -310,7 +310,10 @@ impl Parked<'_> {
                 LOSSLESS_ATTEMPTS => {
                     warn!(port = %port, "takes frames too slowly; the hand-over drops frames for it");
                 }
-                _ => info!(port = %port, "takes frames slowly; the hand-over waits for it"),
+                ..LOSSLESS_ATTEMPTS => {
+                    info!(port = %port, "takes frames slowly; the hand-over waits for it");
+                }
+                _ => {}
             }
             std::thread::sleep(ATTEMPT_PAUSE);
         }

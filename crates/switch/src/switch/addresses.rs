@@ -66,8 +66,9 @@ impl Switch {
     /// Learns an address that another switch knew a station behind the same port to have, if this
     /// switch would learn it, too. No watcher needs to want addresses yet.
     pub fn learn_address(&mut self, now: u32, station: Station, port: PortId, address: IpAddr) {
-        let place = self.owner(station).or_else(|| self.table.get(station));
-        if place == Some(port) && !self.is_given_to_others(station.network, port, address) {
+        if self.place(station) == Some(port)
+            && !self.is_given_to_others(station.network, port, address)
+        {
             self.table.sightings.hear_address(now, station, port, address);
         }
     }
@@ -95,8 +96,12 @@ impl Switch {
 
     /// Whether a station has been heard at a port, and is there still.
     fn is_at(&self, station: Station, port: PortId) -> bool {
-        let place = self.owner(station).or_else(|| self.table.get(station));
-        place == Some(port) && self.presence(station) != Presence::Away
+        self.place(station) == Some(port) && self.presence(station) != Presence::Away
+    }
+
+    /// The port that a station is locked to, or else was last heard at.
+    fn place(&self, station: Station) -> Option<PortId> {
+        self.owner(station).or_else(|| self.table.get(station))
     }
 }
 
