@@ -1,4 +1,4 @@
-//! Bytes on the wire: header views, flow hash, checksums, segmentation.
+//! Bytes on the wire: header views, flow hash, checksums, segmentation and its inverse.
 //!
 //! Everything here works on a *private* copy of a frame's first bytes (its [`Head`]), never on
 //! memory that a peer can still change. The rest of the frame stays where the peer put it and
@@ -18,6 +18,7 @@ pub mod bpf;
 mod bytes;
 pub mod checksum;
 pub mod claim;
+pub mod coalesce;
 pub mod flow;
 pub mod head;
 pub mod mac;
@@ -35,6 +36,7 @@ pub mod vxlan;
 pub use answer::{Owner, answer, may_answer};
 pub use checksum::{Sum, complete_csum};
 pub use claim::{Claim, Unverifiable, claim, requested};
+pub use coalesce::Coalescer;
 pub use flow::{FlowHasher, flow_hash};
 pub use head::{HEAD_LEN, HEADROOM, Head};
 pub use mac::Mac;

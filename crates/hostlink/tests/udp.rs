@@ -44,14 +44,14 @@ struct Host {
 }
 
 impl Host {
-    fn new(number: u8, port: u16, workers: usize) -> Host {
+    fn new(number: u8, port: u16, workers: usize, accepts: Accepts) -> Host {
         let fabric =
             Arc::new(Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap());
         let local = SocketAddr::new(address(number, false), port);
         let underlay = Underlay::start(Arc::clone(&fabric), "net", local).unwrap();
         underlay.add_network(vni(100));
         let guest_port = peer::port(&fabric, PortRule::default()).0;
-        let guest = Peer::attach(&fabric, guest_port, 0, Accepts::default(), 1 << 16);
+        let guest = Peer::attach(&fabric, guest_port, 0, accepts, 1 << 16);
         Host { fabric, underlay, guest, guest_port, number }
     }
 
@@ -90,8 +90,14 @@ impl Host {
 
 /// Hosts with one guest each, every one of them a peer of all others.
 fn mesh(count: u8, workers: usize, tunnel: Tunnel) -> Vec<Host> {
+    mesh_of(count, workers, tunnel, Accepts::default())
+}
+
+/// The same, whose guests take these offloads.
+fn mesh_of(count: u8, workers: usize, tunnel: Tunnel, accepts: Accepts) -> Vec<Host> {
     let port = free_port();
-    let hosts: Vec<_> = (1..=count).map(|number| Host::new(number, port, workers)).collect();
+    let hosts: Vec<_> =
+        (1..=count).map(|number| Host::new(number, port, workers, accepts)).collect();
     for host in &hosts {
         let others = (1..=count).filter(|other| *other != host.number);
         others.for_each(|other| _ = host.join(other, tunnel));
@@ -180,26 +186,72 @@ fn a_locked_address_is_not_taken_over_the_underlay() {
     b.check();
 }
 
+/// 40000 bytes.
+fn noise() -> Vec<u8> {
+    (0..40_000u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
+}
+
+/// TCP from guest 1 to guest 2, to be cut into segments of 1400 bytes: an offload header and a frame.
+fn stream(payload: &[u8]) -> ([u8; frame::VNET_LEN], Vec<u8>) {
+    let mut frame = udp(2, 1, 5, 0, 54);
+    let l4_len = 20 + payload.len() as u16;
+    frame[16..18].copy_from_slice(&(20 + l4_len).to_be_bytes());
+    frame[23] = 6;
+    (frame[46], frame[47]) = (5 << 4, 0x10);
+    let mut sum = Sum::new();
+    sum.add_pseudo_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, l4_len.into());
+    frame[50..52].copy_from_slice(&sum.fold().to_be_bytes());
+    let csum = Sum::of(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&csum.to_be_bytes());
+    frame.extend(payload);
+    let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
+    let csum = Some(PartialCsum { start: 34, offset: 16 });
+    (vnet::encode(&Offload { csum, gso, ..Offload::default() }, 54), frame)
+}
+
+#[test]
+fn segments_of_a_stream_arrive_as_one_frame() {
+    let hosts = mesh_of(2, 1, LEARNING, Accepts::ALL);
+    let [a, b] = &hosts[..] else { unreachable!() };
+    b.guest.send([broadcast(2, 0)]);
+    a.guest.expect(1);
+    let payload = noise();
+    let (vnet, frame) = stream(&payload);
+    a.guest.send_with(vnet, &frame);
+    let mut got = Vec::new();
+    wait(|| {
+        got.extend(b.guest.received());
+        got.iter().map(|frame| frame.len() - 54).sum::<usize>() == payload.len()
+    });
+    let whole: Vec<u8> = got.iter().flat_map(|frame| frame[54..].to_vec()).collect();
+    assert!(whole == payload);
+    assert_eq!(b.guest.left_to_do().len(), got.len());
+    // The kernel keeps datagrams together that were sent together.
+    assert!(got.len() < 5, "{} frames", got.len());
+    a.check();
+    b.check();
+
+    // What is not TCP is as it was, and so is a segment with a wrong checksum.
+    let datagrams: Vec<_> = (0..20).map(|number| udp(2, 1, 5, number, 200)).collect();
+    a.guest.send(datagrams.clone());
+    assert_eq!(b.guest.expect(20), datagrams);
+    let mut wrong = frame[..54 + 1000].to_vec();
+    wrong[16..18].copy_from_slice(&1040u16.to_be_bytes());
+    let csum = Sum::of(&[&wrong[14..24], &wrong[26..34]].concat()).checksum();
+    wrong[24..26].copy_from_slice(&csum.to_be_bytes());
+    a.guest.send(vec![wrong.clone(); 10]);
+    assert_eq!(b.guest.expect(10), vec![wrong; 10]);
+}
+
 #[test]
 fn long_frames_are_cut_and_those_that_are_too_long_are_dropped() {
     let hosts = mesh(2, 1, LEARNING);
     let [a, b] = &hosts[..] else { unreachable!() };
     b.guest.send([broadcast(2, 0)]);
     a.guest.expect(1);
-    // TCP of 40000 bytes, to be cut into segments of 1400.
-    let payload: Vec<u8> =
-        (0..40_000u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect();
-    let mut frame = udp(2, 1, 5, 0, 54);
-    frame[16..18].copy_from_slice(&(40u16 + 40_000).to_be_bytes());
-    frame[23] = 6;
-    (frame[46], frame[47]) = (5 << 4, 0x10);
-    let mut sum = Sum::new();
-    sum.add_pseudo_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, 40_020);
-    frame[50..52].copy_from_slice(&sum.fold().to_be_bytes());
-    frame.extend(&payload);
-    let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
-    let csum = Some(PartialCsum { start: 34, offset: 16 });
-    a.guest.send_with(vnet::encode(&Offload { csum, gso, ..Offload::default() }, 54), &frame);
+    let payload = noise();
+    let (vnet, frame) = stream(&payload);
+    a.guest.send_with(vnet, &frame);
     let got = b.guest.expect(29);
     let whole: Vec<u8> = got.iter().flat_map(|frame| frame[54..].to_vec()).collect();
     assert!(whole == payload, "{} bytes", whole.len());

@@ -21,7 +21,7 @@ pub struct UnderlayCounters {
 /// The counts at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnderlayCounts {
-    /// Received datagrams: those that became frames, and those that were refused.
+    /// Received datagrams: those that became frames or parts of them, and those that were refused.
     pub received: u64,
     /// System calls that returned received datagrams.
     pub receive_calls: u64,

@@ -1,12 +1,16 @@
 //! Frames from all VTEPs: the sending side of the underlay's port.
+//!
+//! The kernel delivers datagrams of a flow side by side in one buffer. TCP segments among them that
+//! follow each other become one frame ([`Coalescer`]): their payloads stay where they are, and the
+//! guest is spared a frame for each. No frame waits for others.
 
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use frame::Accepts;
 use frame::vxlan::VXLAN_LEN;
+use frame::{Accepts, Coalescer, VNET_LEN, coalesce, vnet};
 use network::burst::Burst;
 use network::packet::Packet;
 use network::port::{Notified, QueueError, QueuePair};
@@ -15,7 +19,8 @@ use ring::GrantCopyBatch;
 use ring::datagrams::{ReceiveBatch, Received};
 use ring::device::Put;
 use ring::gather::{Chain, Gather};
-use ring::region::MapError;
+use ring::region::{MapError, Memory};
+use ring::violation::Violation;
 use switch::PortId;
 
 use super::Shared;
@@ -25,14 +30,60 @@ const BUFFERS: u16 = 32;
 /// Bytes of each buffer: the most that the kernel coalesces of one flow.
 const BUFFER: u32 = 65_536;
 
+/// Coalesced frames that a buffer may have: each takes two datagrams, and the kernel coalesces at
+/// most 128.
+const COALESCED: u16 = 64;
+/// Where the offload headers of coalesced frames are: in a buffer that is never filled.
+const OFFLOADS: u16 = BUFFERS;
+const _: () = assert!(BUFFERS as usize * COALESCED as usize * VNET_LEN <= BUFFER as usize);
+
 /// A received frame that is not completed yet.
 #[derive(Clone, Copy)]
 struct Landed {
     /// The port that stands for its VTEP.
     port: PortId,
     buffer: u16,
+    /// Where the frame, or its first segment, lies in the buffer.
     at: u32,
+    /// Bytes of the frame, or of each of its segments but the last.
     len: u32,
+    /// For a coalesced frame.
+    segments: Option<Segments>,
+}
+
+/// The segments of a coalesced frame.
+#[derive(Clone, Copy)]
+struct Segments {
+    count: u16,
+    /// Bytes of the last segment.
+    last: u32,
+    headers_len: u32,
+    /// Where the offload header is.
+    offload: u64,
+}
+
+impl Landed {
+    /// Where the parts of the frame are, of which `place` is the first. A VXLAN header is before
+    /// each segment.
+    fn parts(&self, place: u64) -> impl Iterator<Item = (u64, u32)> {
+        let Landed { len, segments, .. } = *self;
+        let offload = segments.map(|segments| (segments.offload, VNET_LEN as u32));
+        let payload = move |segments: Segments, n: u16| {
+            let segment = place + u64::from(n) * u64::from(len + VXLAN_LEN as u32);
+            let end = if n + 1 == segments.count { segments.last } else { len };
+            (segment + u64::from(segments.headers_len), end - segments.headers_len)
+        };
+        let others =
+            segments.into_iter().flat_map(move |all| (1..all.count).map(move |n| payload(all, n)));
+        offload.into_iter().chain([(place, len)]).chain(others)
+    }
+}
+
+/// A coalesced frame to which segments may still be added. It is the newest frame.
+struct Open {
+    coalescer: Coalescer,
+    /// Bytes of the newest segment.
+    last: u32,
 }
 
 /// A pair that decapsulates.
@@ -52,6 +103,11 @@ pub(super) struct IngressPair {
     frames: VecDeque<Landed>,
     fetched: usize,
     received: Vec<Received>,
+    open: Option<Open>,
+    /// A private copy of a segment, while it is looked at.
+    segment: Box<[u8]>,
+    /// How many coalesced frames the newest buffer has.
+    coalesced: u16,
 }
 
 impl IngressPair {
@@ -62,13 +118,16 @@ impl IngressPair {
             shared,
             table,
             version,
-            batch: ReceiveBatch::new(BUFFERS, BUFFER)?,
+            batch: ReceiveBatch::new(BUFFERS + 1, BUFFER)?,
             free: (0..BUFFERS).rev().collect(),
             used: [0; BUFFERS as usize],
-            // A datagram has 22 bytes at least, but the kernel coalesces at most 64.
-            frames: VecDeque::with_capacity(usize::from(BUFFERS) * 64),
+            // A datagram has 22 bytes at least, but the kernel coalesces at most 128.
+            frames: VecDeque::with_capacity(usize::from(BUFFERS) * 128),
             fetched: 0,
             received: Vec::with_capacity(BUFFERS.into()),
+            open: None,
+            segment: vec![0; BUFFER as usize].into_boxed_slice(),
+            coalesced: 0,
         })
     }
 
@@ -105,14 +164,15 @@ impl IngressPair {
         let (mut at, mut datagrams) = (0, 0);
         // All datagrams came from one VTEP, and nearly always in one network.
         let mut last: Option<([u8; VXLAN_LEN], PortId)> = None;
+        self.coalesced = 0;
         while at < one.len {
             let len = one.segment.min(one.len - at);
             datagrams += 1;
             match self.ingress(&one, at, len, &mut last) {
                 Ok(port) => {
                     let (at, len) = (at + VXLAN_LEN as u32, len - VXLAN_LEN as u32);
-                    self.frames.push_back(Landed { port, buffer: one.buffer, at, len });
-                    self.used[usize::from(one.buffer)] += 1;
+                    let frame = Landed { port, buffer: one.buffer, at, len, segments: None };
+                    self.land(frame, one.segment < one.len);
                 }
                 Err(refusal) => self.shared.counters.refused(refusal),
             }
@@ -122,10 +182,61 @@ impl IngressPair {
             datagrams = 1;
             self.shared.counters.refused(Refusal::Malformed);
         }
+        self.close();
         if self.used[usize::from(one.buffer)] == 0 {
             self.free.push(one.buffer);
         }
         datagrams
+    }
+
+    /// Adds a frame, or adds it to the newest one if it is the next segment of that. `beside`:
+    /// whether its buffer has several.
+    fn land(&mut self, frame: Landed, beside: bool) {
+        let place = self.batch.place(frame.buffer) + u64::from(frame.at);
+        let copied = beside && self.copy(place, frame.len as usize);
+        let bytes = self.segment.get(..frame.len as usize).filter(|_| copied);
+        if let (Some(bytes), Some(open)) = (bytes, &mut self.open)
+            && self.frames.back().is_some_and(|newest| newest.port == frame.port)
+            && open.coalescer.append(bytes)
+        {
+            open.last = frame.len;
+            return;
+        }
+        let open = bytes.and_then(Coalescer::begin);
+        self.close();
+        let open = open.filter(|_| self.coalesced < COALESCED);
+        self.open = open.map(|coalescer| Open { coalescer, last: frame.len });
+        self.frames.push_back(frame);
+        self.used[usize::from(frame.buffer)] += 1;
+    }
+
+    /// Copies a frame that may be a segment, so that it can be looked at. False: it is none.
+    fn copy(&mut self, place: u64, len: usize) -> bool {
+        let mut first = [0; coalesce::FIRST];
+        let memory = self.batch.memory();
+        if len < first.len() || memory.read(place, &mut first).is_err() {
+            return false;
+        }
+        let copy = self.segment.get_mut(..len).filter(|_| coalesce::may_be_segment(&first));
+        copy.is_some_and(|copy| memory.read(place, copy).is_ok())
+    }
+
+    /// Completes the newest frame, to which no more segments are added.
+    fn close(&mut self) {
+        let Some(mut open) = self.open.take() else { return };
+        let (count, headers_len) = (open.coalescer.segments(), open.coalescer.headers_len() as u32);
+        let Some(frame) = self.frames.back_mut() else { return };
+        let slot = u64::from(frame.buffer) * u64::from(COALESCED) + u64::from(self.coalesced);
+        let offload = self.batch.place(OFFLOADS) + slot * VNET_LEN as u64;
+        let Some((head, kind)) = open.coalescer.finish() else { return };
+        let header = vnet::encode(&kind, headers_len as u16);
+        let place = self.batch.place(frame.buffer) + u64::from(frame.at);
+        let memory = self.batch.memory();
+        // Both places are in the batch's memory.
+        if memory.write(offload, &header).and_then(|()| memory.write(place, head)).is_ok() {
+            frame.segments = Some(Segments { count, last: open.last, headers_len, offload });
+            self.coalesced += 1;
+        }
     }
 
     /// The ingress port of the datagram at `at` in a buffer.
@@ -154,39 +265,59 @@ impl IngressPair {
         }
     }
 
-    /// Takes frames of one VTEP, oldest first. Returns its port.
+    /// The next frame that is not under way.
+    fn next(&mut self) -> Option<Landed> {
+        if !self.has_frames() && !self.receive() {
+            return None;
+        }
+        self.frames.get(self.fetched).copied()
+    }
+
+    /// Takes frames like `next`, oldest first: of one VTEP, and either coalesced or not.
     fn take(
         &mut self,
+        next: &Landed,
         gather: &mut Gather,
         chains: &mut Vec<Chain>,
         room: usize,
-    ) -> Result<Option<PortId>, QueueError> {
-        if !self.has_frames() && !self.receive() {
-            return Ok(None);
-        }
-        let port = self.frames.get(self.fetched).map(|frame| frame.port);
-        while let Some(frame) = self.frames.get(self.fetched).filter(|it| Some(it.port) == port)
+    ) -> Result<(), QueueError> {
+        let is_like = |frame: &&Landed| {
+            frame.port == next.port && frame.segments.is_some() == next.segments.is_some()
+        };
+        while let Some(frame) = self.frames.get(self.fetched).filter(is_like)
             && chains.len() < room
         {
-            let place = self.batch.place(frame.buffer) + u64::from(frame.at);
-            chains.push(gather.push_range(self.batch.memory(), place, frame.len)?);
+            match push(frame, &self.batch, gather) {
+                Ok(chain) => chains.push(chain),
+                // Coalesced frames have many pieces. The frame comes with a later burst.
+                Err(Violation::ChainScattered(_)) if !gather.is_empty() => break,
+                Err(violation) => return Err(violation.into()),
+            }
             self.fetched += 1;
         }
-        Ok(port)
+        Ok(())
+    }
+}
+
+fn push(frame: &Landed, batch: &ReceiveBatch, gather: &mut Gather) -> Result<Chain, Violation> {
+    let memory: &Arc<Memory> = batch.memory();
+    let place = batch.place(frame.buffer) + u64::from(frame.at);
+    match frame.segments {
+        None => gather.push_range(memory, place, frame.len),
+        Some(_) => gather.push_ranges(memory, frame.parts(place)),
     }
 }
 
 impl QueuePair for IngressPair {
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
-        let mut port = None;
-        // There is no offload header in front of a frame.
-        burst.fill(0, |gather, chains, room| {
-            port = self.take(gather, chains, room)?;
+        let Some(next) = self.next() else { return Ok(()) };
+        // Only coalesced frames have an offload header in front of them.
+        let header = if next.segments.is_some() { VNET_LEN } else { 0 };
+        burst.fill(header, |gather, chains, room| {
+            self.take(&next, gather, chains, room)?;
             Ok::<_, QueueError>(chains.len())
         })?;
-        if let Some(port) = port {
-            burst.set_ingress(port);
-        }
+        burst.set_ingress(next.port);
         Ok(())
     }
 
