@@ -11,6 +11,7 @@ pub mod experiment;
 pub mod experiments;
 pub mod fixture;
 pub mod folders;
+pub mod frr;
 pub mod guest;
 pub mod guest_process;
 pub mod interrupt;

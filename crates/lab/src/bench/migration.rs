@@ -13,7 +13,7 @@ use super::{BenchError, catch_signals, find, unix_time, write};
 use crate::folders::folder;
 use crate::guest::{Accel, Image, Release};
 use crate::interrupt;
-use crate::migration::{Echo, Hosts, HostsError, LIMIT, Machine, Paced};
+use crate::migration::{Between, Echo, Hosts, HostsError, LIMIT, Machine, Paced};
 use crate::program::Program;
 use crate::progress::Progress;
 use crate::statistics::Summary;
@@ -36,6 +36,10 @@ pub struct Args {
     /// Measure only this kind of ring [default: both]
     #[arg(long, value_name = "RINGS")]
     pub only: Option<Rings>,
+
+    /// Network between the two hosts
+    #[arg(long, value_name = "NETWORK", value_enum, default_value_t)]
+    pub between: Between,
 
     /// Source of QEMU and of the guest's kernel
     #[arg(long, value_name = "RELEASE", value_enum, default_value_t = Release::Installed)]
@@ -102,6 +106,7 @@ pub struct Series {
 struct Measurement {
     began: u64,
     release: Release,
+    between: Between,
     accelerator: &'static str,
     series: Vec<Series>,
 }
@@ -142,7 +147,8 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
         series.push(measure(args, &binary, rings, machine, &progress)?);
     }
     let accelerator = accel.name();
-    let measurement = Measurement { began, release: args.release, accelerator, series };
+    let measurement =
+        Measurement { began, release: args.release, between: args.between, accelerator, series };
     let file = write(&args.out, began, &measurement)?;
     println!("\n{}\nresults: {}", measurement.table(), file.display());
     if measurement.series.iter().all(Series::is_right) { Ok(()) } else { Err(BenchError::Damaged) }
@@ -156,7 +162,7 @@ fn measure(
     progress: &Progress,
 ) -> Result<Series, BenchError> {
     let stage = progress.stage(format!("{rings:?} rings"));
-    let hosts = Hosts::start(binary, machine)?;
+    let hosts = Hosts::start(binary, machine, args.between)?;
     let mut guest = hosts.boot(hosts.socket(0))?;
     let pause = Duration::try_from_secs_f64(args.pause).unwrap_or_default();
     let echo = Echo::start(hosts.network(), &guest, pause)?;

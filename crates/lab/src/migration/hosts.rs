@@ -1,5 +1,4 @@
-//! Two hosts for guests that migrate, each with a daemon of its own. The hosts share a bridge in a
-//! network namespace, as they would share a network.
+//! Two hosts for guests that migrate, each with a daemon of its own, and a network between them.
 
 use std::path::{Path, PathBuf};
 
@@ -9,6 +8,7 @@ use crate::guest::{
 };
 
 use super::LIMIT;
+use super::network::{Between, Network};
 
 /// The address of the hosts' network, to which guests send.
 pub const HOST: &str = "10.77.0.100";
@@ -26,8 +26,9 @@ const MEMORY: u32 = 256;
 /// The hosts.
 #[derive(Debug)]
 pub struct Hosts {
+    // Dropped before the network, in which they run.
     daemons: [Daemon; 2],
-    network: Namespace,
+    network: Network,
     machine: Machine,
 }
 
@@ -56,25 +57,24 @@ pub enum HostsError {
 }
 
 impl Hosts {
-    /// Starts two daemons of the program in the file `binary`.
+    /// Starts two daemons of the program in the file `binary`, with such a network between them.
     ///
     /// # Errors
     /// When a daemon or the network fails. Needs root.
-    pub fn start(binary: &Path, machine: Machine) -> Result<Hosts, HostsError> {
-        let network = Namespace::new()?;
-        let serve = |device| Daemon::start(binary, |dir| config(dir, device), Some(&network));
-        let daemons = [serve("rm0")?, serve("rm1")?];
-        network.ip(&format!(
-            "link add br0 type bridge\nlink set br0 up\naddr add {HOST}/24 dev br0\n\
-             link set rm0 master br0\nlink set rm0 up\n\
-             link set rm1 master br0\nlink set rm1 up"
-        ))?;
+    pub fn start(binary: &Path, machine: Machine, between: Between) -> Result<Hosts, HostsError> {
+        let mut network = Network::lay(between)?;
+        let serve = |number| {
+            let config = |dir: &Path| format!("{}{}", port(dir), network.uplink(number));
+            Daemon::start(binary, config, Some(network.host(number)))
+        };
+        let daemons = [serve(0)?, serve(1)?];
+        network.connect()?;
         Ok(Hosts { daemons, network, machine })
     }
 
-    /// The network of both hosts.
+    /// The place in the network to which guests send.
     pub fn network(&self) -> &Namespace {
-        &self.network
+        self.network.end()
     }
 
     /// The daemon of a host.
@@ -94,7 +94,12 @@ impl Hosts {
     pub fn boot(&self, socket: PathBuf) -> Result<Guest, HostsError> {
         let guest = self.begin(socket, None, false)?;
         guest.ready(LIMIT)?;
-        guest.must(&format!("ip addr add {GUEST}/24 dev eth0 && ip link set eth0 up"), LIMIT)?;
+        let mtu = self.network.mtu();
+        guest.must(
+            &format!("ip addr add {GUEST}/24 dev eth0 && ip link set eth0 mtu {mtu} up"),
+            LIMIT,
+        )?;
+        self.network.reaches(GUEST)?;
         Ok(guest)
     }
 
@@ -154,11 +159,10 @@ impl Hosts {
     }
 }
 
-/// The daemon of one host: a port for the guest, and a TAP on the bridge.
-fn config(dir: &Path, device: &str) -> String {
+/// The guest's port.
+fn port(dir: &Path) -> String {
     format!(
-        "[[port]]\nname = \"guest\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = 4\n\
-         [[port]]\nname = \"uplink\"\nkind = \"tap\"\ndevice = \"{device}\"\n",
+        "[[port]]\nname = \"guest\"\nkind = \"vhost-user\"\nsocket = \"{}\"\nqueues = 4\n",
         socket(dir).display()
     )
 }

@@ -3,12 +3,14 @@
 
 mod echo;
 mod hosts;
+mod network;
 mod paced;
 
 use std::time::Duration;
 
 pub use echo::Echo;
 pub use hosts::{GUEST, HOST, Hosts, HostsError, MAC, Machine};
+pub use network::Between;
 pub use paced::{Paced, Window};
 
 /// Longest boot, command or migration. Time in which the machine was busy otherwise does not count.

@@ -2,7 +2,6 @@
 //! FRR and the kernel's own VXLAN device and bridge. Needs root, FRR, iperf, ping, tcpdump
 //! and ethtool.
 
-mod frr;
 mod pings;
 mod requests;
 mod site;
@@ -10,9 +9,9 @@ mod site;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lab::guest::{ChildProcess, Deadline};
+use lab::frr::Daemon;
+use lab::guest::{ChildProcess, Deadline, Namespace};
 
-use frr::Daemon;
 use pings::Pings;
 use requests::Requests;
 use site::{KERNEL, MACS, Site, guest};
@@ -122,7 +121,7 @@ fn a_guest_moves_between_hosts_and_is_followed() {
 fn frames_that_come_to_the_old_host_are_sent_on() {
     let site = fabric();
     let pings = Pings::start(&site, 1, 0);
-    let held = site.frr[1].hold(Daemon::Bgpd);
+    let held = site.frr[1].hold(Daemon::Bgpd).unwrap();
     give_address(&site, 0, "02:00:00:00:00:99");
     site.guests[0].ip("link set rm-vm down").unwrap();
     // Answers that come from now on are the guest's at its new place.
@@ -268,6 +267,42 @@ fn addresses_that_guests_show_are_announced_and_go_with_them() {
     assert_eq!(site.overlay(0)["learned"], 0);
 }
 
+/// A second guest of the first host takes an address over from the first one, which goes on with its
+/// other addresses.
+#[test]
+#[ignore = "needs root, FRR and ping"]
+fn an_address_that_fails_over_is_announced_for_its_new_owner() {
+    const SHARED: &str = "10.20.0.50";
+    const STANDBY: &str = "02:00:00:00:00:21";
+    let site = fabric_with("announce-addresses = true\n");
+    site.ask(0, &["port", "add", "standby", "--kind", "tap", "--device", "rm-sb"]);
+    let standby = Namespace::new().unwrap();
+    site.hosts[0].ip(&format!("link set rm-sb netns {}", standby.id())).unwrap();
+    standby.ip(&format!("link set rm-sb address {STANDBY} mtu 1450 up")).unwrap();
+    site.guests[0].ip(&format!("address add {SHARED}/24 dev rm-vm")).unwrap();
+    let reached = |site: &Site| {
+        let mut ping = site.guests[1].command("ping");
+        ping.args(["-n", "-c", "1", "-W", "2", SHARED]).output().unwrap().status.success()
+    };
+    let owner = |site: &Site| site.owner(KERNEL, SHARED)["mac"].clone();
+    site.until("it is announced", |site| reached(site) && owner(site) == MACS[0]);
+
+    site.guests[0].ip(&format!("address del {SHARED}/24 dev rm-vm")).unwrap();
+    standby.ip(&format!("address add {SHARED}/24 dev rm-sb")).unwrap();
+    // With this, a device shows its addresses when it is given its MAC address.
+    let notify = "echo 1 >/proc/sys/net/ipv4/conf/rm-sb/arp_notify";
+    standby.run("sh", ["-c", notify]).unwrap();
+    standby.ip(&format!("link set rm-sb address {STANDBY}")).unwrap();
+    // As long as both may have it, it is announced for neither.
+    site.until("its owner is uncertain", |site| owner(site) != MACS[0]);
+    // The first guest has a minute to show it again.
+    site.until("it is announced for its new owner", |site| {
+        site.ping(0, 1, false, 56) && owner(site) == STANDBY
+    });
+    site.guests[1].ip("neigh flush dev rm-vm").unwrap();
+    site.until("it is reached", reached);
+}
+
 fn is_stale(site: &Site, host: usize, other: usize) -> bool {
     site.peer(host, other)["stale"] == true
 }
@@ -285,7 +320,7 @@ fn established_traffic_survives_the_control_plane() {
     assert!(site.row(0, MACS[1]).unwrap().contains("stale"));
     assert!(site.row(1, MACS[0]).unwrap().contains("stale"));
     assert!(!is_stale(&site, 1, KERNEL));
-    site.frr[0].begin(Daemon::Bgpd);
+    site.frr[0].begin(Daemon::Bgpd).unwrap();
     let nothing_is_stale = |site: &Site| {
         PAIRS.iter().all(|&(from, to)| from == KERNEL || site.peer(from, to)["stale"] == false)
     };
@@ -293,13 +328,13 @@ fn established_traffic_survives_the_control_plane() {
     // Without zebra, nothing changes.
     site.frr[1].kill(Daemon::Zebra);
     assert!(site.ping(KERNEL, 1, false, 56) && nothing_is_stale(&site));
-    site.frr[1].begin(Daemon::Zebra);
+    site.frr[1].begin(Daemon::Zebra).unwrap();
     until_all_is_known(&site);
     for daemons in [[Daemon::Zebra, Daemon::Bgpd], [Daemon::Bgpd, Daemon::Zebra]] {
         daemons.into_iter().for_each(|daemon| site.frr[1].kill(daemon));
         site.until("it is stale", |site| is_stale(site, 0, 1));
-        site.frr[1].begin(Daemon::Zebra);
-        site.frr[1].begin(Daemon::Bgpd);
+        site.frr[1].begin(Daemon::Zebra).unwrap();
+        site.frr[1].begin(Daemon::Bgpd).unwrap();
         site.until("it is back", nothing_is_stale);
     }
     pings.none_lost();

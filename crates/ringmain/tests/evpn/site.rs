@@ -6,10 +6,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::daemon::Daemon;
+use lab::frr::Frr;
 use lab::guest::{Deadline, Namespace};
 use serde_json::Value as Json;
-
-use crate::frr::Frr;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringmain");
 
@@ -70,7 +69,7 @@ impl Site {
         let frr = (0..3).map(|n| {
             let peers = HOSTS.iter().enumerate().filter(|(other, _)| *other != n);
             let peers: Vec<&str> = peers.map(|(_, peer)| *peer).collect();
-            Frr::start(&hosts[n], HOSTS[n], &peers)
+            Frr::start(&hosts[n], HOSTS[n], &peers).unwrap()
         });
         Site { daemons, frr: frr.collect(), hosts, guests, _wire: wire }
     }

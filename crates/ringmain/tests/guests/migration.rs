@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab::daemon::Daemon;
 use lab::guest::{ChildProcess, Guest, Namespace, Release, Shell};
-use lab::migration::{Echo, GUEST, Hosts, MAC, Machine};
+use lab::migration::{Between, Echo, GUEST, Hosts, MAC, Machine, Paced};
 use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketType, recv};
 
 use super::forgetful::Forgetful;
@@ -54,9 +54,9 @@ fn all_pages_arrive_over_packed_rings() {
 #[test]
 #[ignore = "boots guests"]
 fn pages_that_the_log_forgets_do_not_arrive() {
-    let hosts = hosts(&[], Release::Backports);
-    let between = Forgetful::start(hosts.daemon(0).dir(), hosts.socket(0));
-    let guest = hosts.boot(between.socket()).unwrap();
+    let hosts = hosts(&[], Release::Backports, Between::Bridge);
+    let forgetful = Forgetful::start(hosts.daemon(0).dir(), hosts.socket(0));
+    let guest = hosts.boot(forgetful.socket()).unwrap();
     let _stream = trickle(&hosts, &guest);
     let received = || hosts.daemon(0).stats().unwrap().ports[0].total.rx_bytes;
     let missing = (0..ATTEMPTS).any(|_| {
@@ -64,7 +64,7 @@ fn pages_that_the_log_forgets_do_not_arrive() {
         eventually("32 KiB more", || received() >= before + (32 << 10));
         let (target, _) = hosts.copy(&guest, 1, true).unwrap();
         let differences = Differences::between(Sides { source: &guest, target: &target });
-        let forgotten = between.forgotten();
+        let forgotten = forgetful.forgotten();
         drop(target);
         guest.monitor("cont", serde_json::json!({})).unwrap();
         let is_forgotten = |page| forgotten.contains(page);
@@ -90,7 +90,7 @@ fn trickle(hosts: &Hosts, guest: &Guest) -> ChildProcess {
 }
 
 fn all_pages_arrive(options: &[&str]) {
-    let hosts = hosts(options, Release::Backports);
+    let hosts = hosts(options, Release::Backports, Between::Bridge);
     let guest = hosts.boot(hosts.socket(0)).unwrap();
     let _stream = Echo::start(hosts.network(), &guest, Duration::ZERO).unwrap();
     carries_on(hosts.daemon(0));
@@ -99,17 +99,17 @@ fn all_pages_arrive(options: &[&str]) {
     assert_eq!(differences.pages(), [0; 0], "{differences:?}");
 }
 
-fn hosts(options: &[&str], release: Release) -> Hosts {
+fn hosts(options: &[&str], release: Release, between: Between) -> Hosts {
     let (image, accel, emulator) = machine(release);
     let options = options.iter().map(|option| (*option).to_owned()).collect();
     let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
-    Hosts::start(binary, Machine { image, accel, emulator, options }).unwrap()
+    Hosts::start(binary, Machine { image, accel, emulator, options }, between).unwrap()
 }
 
 /// The host and a guest send each other noise while the guest migrates there and back. What the host
 /// gets back must be what it sent.
 fn a_stream_outlives_migrations(options: &[&str], release: Release) {
-    let hosts = hosts(options, release);
+    let hosts = hosts(options, release, Between::Bridge);
     let mut guest = hosts.boot(hosts.socket(0)).unwrap();
     let stream = Echo::start(hosts.network(), &guest, Duration::ZERO).unwrap();
     for round in 1..=MIGRATIONS {
@@ -135,6 +135,35 @@ fn a_stream_outlives_migrations(options: &[&str], release: Release) {
                 .is_ok_and(|_| frame[6..12] == MAC.0)
         });
     }
+}
+
+/// A third host, whose tunnels are the kernel's and follow FRR, and a guest that goes from one host
+/// to the other and back. What the third host gets back must be what it sent, and no datagram of the
+/// guest may come to it twice.
+#[test]
+#[ignore = "boots guests, and needs FRR"]
+fn a_stream_outlives_migrations_across_an_overlay() {
+    let hosts = hosts(&[], Release::Backports, Between::Evpn);
+    let mut guest = hosts.boot(hosts.socket(0)).unwrap();
+    let stream = Echo::start(hosts.network(), &guest, Duration::from_millis(200)).unwrap();
+    let datagrams = Paced::start(hosts.network(), &guest).unwrap();
+    for to in [1, 0] {
+        eventually("datagrams", || datagrams.take().arrived > 0);
+        guest = migrate(&hosts, guest, to);
+        let mut since = datagrams.take();
+        eventually("datagrams from the other host", || {
+            since.add(datagrams.take());
+            since.arrived > 100
+        });
+        assert_eq!(since.wrong, 0, "{since:?}");
+        let place = ["dst 10.9.0.1", "dst 10.9.0.2"][to];
+        eventually("FRR to know where the guest is", || {
+            let rows = hosts.network().run("bridge", ["fdb", "show", "dev", "vx0"]).unwrap();
+            let is_here = |row: &str| row.starts_with(&MAC.to_string()) && row.contains(place);
+            rows.lines().any(is_here)
+        });
+    }
+    assert!(stream.finish(LIMIT).unwrap(), "the stream was damaged");
 }
 
 /// A socket for all frames of reverse ARP in a network.

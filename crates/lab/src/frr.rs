@@ -1,11 +1,12 @@
 //! FRR of one host: zebra and bgpd, with their sockets in a folder of their own.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::guest::{ChildProcess, Namespace};
+use crate::guest::{ChildProcess, GuestError, Namespace};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use tempfile::TempDir;
@@ -14,6 +15,7 @@ use tempfile::TempDir;
 const PROGRAMS: &str = "/usr/lib/frr";
 
 /// The daemons of a host. They end when this value goes.
+#[derive(Debug)]
 pub struct Frr {
     namespace: u32,
     dir: TempDir,
@@ -22,9 +24,11 @@ pub struct Frr {
 }
 
 /// One of the daemons.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Daemon {
+    /// The one that talks to the kernel.
     Zebra,
+    /// The one that talks to its like on other hosts.
     Bgpd,
 }
 
@@ -37,22 +41,29 @@ impl Daemon {
     }
 }
 
-/// A daemon that is stopped.
+/// A daemon that is stopped, until this value goes.
+#[derive(Debug)]
 pub struct Held(Pid);
 
 impl Drop for Held {
     fn drop(&mut self) {
+        // It may have ended.
         let _ = kill_process(self.0, Signal::CONT);
     }
 }
 
 impl Frr {
-    /// Starts the daemons of the host with the first of these addresses. The others are its peers.
-    pub fn start(host: &Namespace, local: &str, peers: &[&str]) -> Frr {
-        let dir = tempfile::Builder::new().prefix("ringmain-frr-").tempdir().unwrap();
-        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let owned = Command::new("chown").arg("frr:frr").arg(dir.path()).status().unwrap();
-        assert!(owned.success());
+    /// Starts the daemons of the host whose address is `local`, with `peers` as other hosts of the
+    /// fabric. All networks of VXLAN devices are announced.
+    ///
+    /// # Errors
+    /// When FRR is not installed or cannot be started. Needs root.
+    pub fn start(host: &Namespace, local: &str, peers: &[&str]) -> Result<Frr, GuestError> {
+        if !Path::new(PROGRAMS).join(Daemon::Bgpd.name()).exists() {
+            return Err(GuestError::Missing { what: "FRR".into(), part: "routing" });
+        }
+        let failed = |source| GuestError::Channel { what: "cannot make a folder for FRR", source };
+        let dir = folder().map_err(failed)?;
         let mut bgp = format!(
             "router bgp 65000\n bgp router-id {local}\n no bgp default ipv4-unicast\n \
              neighbor fab peer-group\n neighbor fab remote-as 65000\n \
@@ -63,12 +74,12 @@ impl Frr {
         }
         bgp += " address-family l2vpn evpn\n  neighbor fab activate\n  advertise-all-vni\n \
                 exit-address-family\n";
-        fs::write(dir.path().join("zebra.conf"), "").unwrap();
-        fs::write(dir.path().join("bgpd.conf"), bgp).unwrap();
+        fs::write(dir.path().join("zebra.conf"), "").map_err(failed)?;
+        fs::write(dir.path().join("bgpd.conf"), bgp).map_err(failed)?;
         let mut frr = Frr { namespace: host.id(), dir, zebra: None, bgpd: None };
-        frr.begin(Daemon::Zebra);
-        frr.begin(Daemon::Bgpd);
-        frr
+        frr.begin(Daemon::Zebra)?;
+        frr.begin(Daemon::Bgpd)?;
+        Ok(frr)
     }
 
     fn slot(&mut self, daemon: Daemon) -> &mut Option<ChildProcess> {
@@ -79,7 +90,10 @@ impl Frr {
     }
 
     /// Starts one of the daemons.
-    pub fn begin(&mut self, daemon: Daemon) {
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn begin(&mut self, daemon: Daemon) -> Result<(), GuestError> {
         let [dir, file] = ["", daemon.name()].map(|name| self.path(name).display().to_string());
         let mut command = ChildProcess::command("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.namespace)).arg("--");
@@ -87,7 +101,10 @@ impl Frr {
         command.args(["--vty_socket", &dir, "-z", &format!("{dir}zserv.api"), "-A", "127.0.0.1"]);
         command.args(["-i", &format!("{file}.pid"), "-f", &format!("{file}.conf")]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        *self.slot(daemon) = Some(ChildProcess::start(&mut command).unwrap());
+        let process = ChildProcess::start(&mut command);
+        let failed = |source| GuestError::Channel { what: "cannot start FRR", source };
+        *self.slot(daemon) = Some(process.map_err(failed)?);
+        Ok(())
     }
 
     /// Ends one of the daemons without a word (SIGKILL).
@@ -97,16 +114,15 @@ impl Frr {
         let _ = fs::remove_file(self.path(daemon.name()).with_extension("pid"));
     }
 
-    /// Stops one of the daemons (SIGSTOP) until what is returned goes.
-    pub fn hold(&self, daemon: Daemon) -> Held {
+    /// Stops one of the daemons (SIGSTOP) until what is returned goes. `None`: it does not run.
+    pub fn hold(&self, daemon: Daemon) -> Option<Held> {
         let process = match daemon {
             Daemon::Zebra => &self.zebra,
             Daemon::Bgpd => &self.bgpd,
         };
-        let id = i32::try_from(process.as_ref().unwrap().id()).unwrap();
-        let id = Pid::from_raw(id).unwrap();
-        kill_process(id, Signal::STOP).unwrap();
-        Held(id)
+        let id = Pid::from_raw(i32::try_from(process.as_ref()?.id()).ok()?)?;
+        kill_process(id, Signal::STOP).ok()?;
+        Some(Held(id))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -117,7 +133,17 @@ impl Frr {
     pub fn show(&self, command: &str) -> Json {
         let mut vtysh = Command::new("vtysh");
         vtysh.arg("--vty_socket").arg(self.dir.path()).args(["-c", &format!("{command} json")]);
-        let done = vtysh.stderr(Stdio::null()).output().unwrap();
-        serde_json::from_slice(&done.stdout).unwrap_or_default()
+        let said = vtysh.stderr(Stdio::null()).output().map(|done| done.stdout);
+        serde_json::from_slice(&said.unwrap_or_default()).unwrap_or_default()
+    }
+}
+
+/// A folder that the daemons, which are another user, may write to.
+fn folder() -> io::Result<TempDir> {
+    let dir = tempfile::Builder::new().prefix("ringmain-frr-").tempdir()?;
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
+    match Command::new("chown").arg("frr:frr").arg(dir.path()).status()?.success() {
+        true => Ok(dir),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
     }
 }
