@@ -8,7 +8,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 RINGMAIN := $(TARGET)/release/ringmain
 LAB := $(TARGET)/release/ringmain-lab
 
-.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-migration bench-xen bench-xen-disk lab test lint deny fuzz deb deb-check install install-xen uninstall clean
+.PHONY: all build demo demo-disk demo-xen bench bench-disk bench-embedded bench-instructions bench-isolation bench-migration bench-overlay bench-xen bench-xen-disk lab test lint deny fuzz deb deb-check install install-xen uninstall clean
 
 all: build
 
@@ -60,9 +60,14 @@ bench-isolation: ## what guests keep beside a hostile neighbour, attack by attac
 	$(LAB) bench-isolation $(ARGS)
 
 bench-migration: ## how long a stock guest that migrates is out of reach
-	@scripts/deps build guests
+	@scripts/deps build guests routing
 	$(CARGO) build --release --locked
 	$(LAB) bench-migration $(ARGS)
+
+bench-overlay: ## overlays between two hosts beside the kernel's VXLAN: CPU time per frame
+	@scripts/deps build embedded
+	$(CARGO) build --release --locked
+	$(LAB) bench-overlay $(ARGS)
 
 bench-xen: ## Ringmain beside the kernel's xen-netback, on real Xen, instructions counted
 	@scripts/deps build xen

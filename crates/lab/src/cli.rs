@@ -42,6 +42,9 @@ pub enum Command {
     /// Measure rate and latency of two guests beside a hostile neighbour and beside a fair
     /// neighbour, in turn, for each attack
     BenchIsolation(lab::bench::isolation::Args),
+    /// Compare Ringmain's overlay with the kernel's VXLAN device and bridge: the same frames between
+    /// guests of two hosts, in turn
+    BenchOverlay(lab::bench::overlay::Args),
     /// Measure how long a stock guest is unreachable while it migrates between two daemons
     BenchMigration(lab::bench::migration::Args),
     /// Published experiments.

@@ -25,4 +25,4 @@ pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};
 pub use pairs::{Pairs, PairsOutcome, ports};
 pub use streams::{Amount, Batches, Carried, Flow, carry};
 pub use traffic_end::{Task, TrafficEnd};
-pub use wire::{Wire, WireOutcome};
+pub use wire::{Wire, WireOutcome, kernel_helpers};

@@ -40,6 +40,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::BenchXen(args) => bench::xen::run(&args)?,
         Command::BenchXenDisk(args) => bench::xen::disk::run(&args)?,
         Command::BenchIsolation(args) => bench::isolation::run(&args)?,
+        Command::BenchOverlay(args) => bench::overlay::run(&args)?,
         Command::BenchMigration(args) => bench::migration::run(&args)?,
         Command::Experiments(command) => suite::command(&command)?,
         Command::Model(args) => model::run(&args)?,

@@ -185,6 +185,23 @@ fn an_interrupted_run_goes_on_where_it_was() {
     assert!(whole["finished"].is_u64());
 }
 
+/// A short run of the comparison of overlays: frames of all kinds cross both kinds of wires, over the
+/// kernel and over Ringmain.
+#[test]
+#[ignore = "needs root, ethtool and network namespaces"]
+fn overlays_are_measured() {
+    let out = tempfile::tempdir().unwrap();
+    let table = done(&mut lab(out.path(), &["bench-overlay", "--runs", "1", "--seconds", "0.05"]));
+    let file = records(out.path()).pop().unwrap();
+    let rows = record(&file)["rows"].as_array().cloned().unwrap();
+    assert_eq!(rows.len(), 10, "{table}");
+    for row in rows {
+        for side in [&row["ringmain"], &row["peer"]["series"]] {
+            assert!(side["median"].as_f64() > Some(0.0), "{row}\n{table}");
+        }
+    }
+}
+
 #[test]
 fn an_impossible_run_is_refused_in_a_line() {
     let dir = tempfile::tempdir().unwrap();

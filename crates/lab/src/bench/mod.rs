@@ -16,6 +16,7 @@ mod iperf;
 pub mod isolation;
 mod measure;
 pub mod migration;
+pub mod overlay;
 pub(crate) mod peers;
 mod picture;
 mod point;

@@ -23,6 +23,9 @@ pub enum Unit {
     /// Percent of one CPU that the back-end used.
     #[serde(rename = "% CPU")]
     Cpu,
+    /// CPU time of two hosts for each frame from one to the other, in nanoseconds.
+    #[serde(rename = "ns CPU")]
+    HostNanos,
     /// Thousand requests of a disk per second.
     #[serde(rename = "kIOPS")]
     Kiops,
@@ -40,6 +43,7 @@ impl Unit {
             Self::MicrosP50 => "us p50",
             Self::MicrosP99 => "us p99",
             Self::Cpu => "% CPU",
+            Self::HostNanos => "ns CPU",
             Self::Kiops => "kIOPS",
             Self::Megabytes => "MB/s",
         }
@@ -50,7 +54,7 @@ impl Unit {
         matches!(self, Self::Mpps | Self::Gbps | Self::Kiops | Self::Megabytes)
     }
 
-    /// The figure in a report of frames, over all directions; none of disks' is in it.
+    /// The figure in a report of frames, over all directions; none of disks and of hosts is in it.
     pub fn of(self, report: &Report) -> f64 {
         let worst = |pick: fn(&load::Latency) -> f64| {
             report.directions.iter().map(|d| pick(&d.latency)).fold(0.0, f64::max)
@@ -61,7 +65,7 @@ impl Unit {
             Self::MicrosP50 => worst(|l| l.p50),
             Self::MicrosP99 => worst(|l| l.p99),
             Self::Cpu => report.cpu.backend.unwrap_or(f64::NAN),
-            Self::Kiops | Self::Megabytes => f64::NAN,
+            Self::HostNanos | Self::Kiops | Self::Megabytes => f64::NAN,
         }
     }
 }
@@ -85,6 +89,11 @@ pub enum Kind {
     Workers,
     /// TCP between two stock guests, over the daemon and over a bridge.
     Guests,
+    /// Frames between guests of two hosts.
+    Overlay {
+        /// Which.
+        frames: &'static str,
+    },
     /// Requests of a disk.
     Disk {
         /// Which.
@@ -113,7 +122,9 @@ impl Point {
     /// The traffic of the generator, where the point has any.
     pub fn options(&self) -> &'static str {
         match self.kind {
-            Kind::Traffic { options, .. } | Kind::Disk { requests: options, .. } => options,
+            Kind::Traffic { options, .. }
+            | Kind::Overlay { frames: options }
+            | Kind::Disk { requests: options, .. } => options,
             Kind::Workers | Kind::Guests => "",
         }
     }
@@ -134,6 +145,7 @@ impl Point {
             Kind::Traffic { .. } => OVS,
             Kind::Workers => "one worker",
             Kind::Guests => "TAP + bridge",
+            Kind::Overlay { .. } => "VXLAN + bridge",
             Kind::Disk { peer, .. } => peer,
         }
     }

@@ -157,13 +157,19 @@ pub fn frame(to: u8, from: u8, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// A broadcast of guest number `number`, with a `virtio_net_hdr` before it.
+pub fn announcement(number: u8) -> Vec<u8> {
+    let mut bytes = frame(number, number, 60);
+    bytes[VNET..VNET + 6].fill(0xff);
+    bytes
+}
+
 /// Sends a broadcast, from which the switch learns where guest number `number` is.
 ///
 /// # Errors
 /// When the daemon breaks the protocol.
 pub fn announce(station: &mut Station, number: u8) -> Result<(), DriverError> {
-    let mut bytes = frame(number, number, 60);
-    bytes[VNET..VNET + 6].fill(0xff);
+    let bytes = announcement(number);
     for queue in 0..station.queues() {
         let Some(addr) = station.buffer(queue) else { continue };
         station.write(addr, &bytes);

@@ -167,7 +167,7 @@ impl Backends for DiskBackends<'_> {
     }
 }
 
-/// A figure in a report; none of frames' is in it.
+/// A figure in a report; none of frames and of hosts is in it.
 fn figure(unit: Unit, report: &Report) -> f64 {
     match unit {
         Unit::Kiops => report.iops() / 1e3,
@@ -175,7 +175,7 @@ fn figure(unit: Unit, report: &Report) -> f64 {
         Unit::MicrosP50 => report.latency.p50,
         Unit::MicrosP99 => report.latency.p99,
         Unit::Cpu => report.backend * 100.0,
-        Unit::Mpps | Unit::Gbps => f64::NAN,
+        Unit::Mpps | Unit::Gbps | Unit::HostNanos => f64::NAN,
     }
 }
 

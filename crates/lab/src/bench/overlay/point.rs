@@ -1,0 +1,81 @@
+//! The points that are measured with overlays, and what each should reach.
+
+use super::frames::Traffic;
+use super::underlay::Wire;
+use crate::bench::goal::Goal;
+use crate::bench::goal::Goal::Times;
+use crate::bench::point::{Kind, Point, Unit};
+
+/// A point, and how it is measured.
+#[derive(Clone, Debug)]
+pub(super) struct OverlayPoint {
+    pub(super) point: Point,
+    pub(super) traffic: Traffic,
+    pub(super) wire: Wire,
+}
+
+const fn point(
+    name: &'static str,
+    title: &'static str,
+    traffic: Traffic,
+    wire: Wire,
+    figures: &'static [(Unit, Option<Goal>)],
+) -> OverlayPoint {
+    let kind = Kind::Overlay { frames: title };
+    OverlayPoint { point: Point { name, title, kind, figures }, traffic, wire }
+}
+
+/// All points. Sizes are those of the guests' frames.
+pub(super) static POINTS: [OverlayPoint; 5] = [
+    point(
+        "64",
+        "64 B, one flow",
+        Traffic::udp(64, 1),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(1.3))), (Unit::Mpps, None)],
+    ),
+    point(
+        "64-flows",
+        "64 B, 64 flows interleaved",
+        Traffic::udp(64, 64),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(1.3))), (Unit::Mpps, None)],
+    ),
+    point(
+        "1450",
+        "1464 B (MTU 1450)",
+        Traffic::udp(1464, 1),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(1.2))), (Unit::Gbps, None)],
+    ),
+    point(
+        "64k",
+        "64 KB TSO, veth",
+        Traffic::TSO,
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(0.8))), (Unit::Gbps, None)],
+    ),
+    point(
+        "64k-wire",
+        "64 KB TSO, 1500 B wire",
+        Traffic::TSO,
+        Wire::Segmented,
+        &[(Unit::HostNanos, Some(Times(1.0))), (Unit::Gbps, None)],
+    ),
+];
+
+/// Names of all points.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    POINTS.iter().map(|overlay| overlay.point.name)
+}
+
+/// The point of this name.
+pub(super) fn find(name: &str) -> Option<&'static OverlayPoint> {
+    POINTS.iter().find(|overlay| overlay.point.name == name)
+}
+
+/// Points with these names, or all, in the order of the table.
+pub(super) fn select(wanted: &[String]) -> impl Iterator<Item = &'static OverlayPoint> {
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|other| other == name);
+    POINTS.iter().filter(move |overlay| is_wanted(overlay.point.name))
+}
