@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::{Gid, Uid};
+use rustix::process::{
+    Gid, Uid, getpid, getppid, kill_process, parent_process_death_signal,
+    set_parent_process_death_signal,
+};
 use rustix::thread::{
     set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
@@ -157,15 +160,22 @@ impl Group {
 }
 
 /// Changes the calling thread to another user. Permitted capabilities are kept, and none is
-/// effective afterwards.
+/// effective afterwards. The signal that the thread gets when its parent ends is kept, too: the
+/// kernel forgets it when the user changes.
 pub(crate) fn change_to(user: &User, groups: &[Group]) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
     let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(group.0)).collect();
+    let (parent, signal) = (getppid(), parent_process_death_signal()?);
     set_thread_groups(&groups)?;
     set_thread_res_gid(gid, gid, gid)?;
     set_keep_capabilities(true)?;
     set_thread_res_uid(uid, uid, uid)?;
-    Ok(())
+    set_parent_process_death_signal(signal)?;
+    match signal {
+        // The parent ended meanwhile.
+        Some(signal) if getppid() != parent => Ok(kill_process(getpid(), signal)?),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,12 @@ mod forbidden;
 #[cfg(target_arch = "x86_64")]
 mod tracee;
 
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use daemon::{Served, Status, filters_of};
+use lab::daemon::Daemon;
 
 #[test]
 fn every_thread_has_the_filter_of_its_kind_and_no_rights() {
@@ -31,6 +36,24 @@ fn every_thread_has_the_filter_of_its_kind_and_no_rights() {
         if user {
             assert!(!thread["Uid"].split('\t').any(|id| id == "0"), "{thread:?}");
         }
+    }
+}
+
+/// The kernel's rule is about the thread that started a process, and forgets it when the process
+/// changes its user.
+#[test]
+fn a_daemon_whose_parent_asked_for_it_ends_with_its_parent() {
+    let binary = Path::new(env!("CARGO_BIN_EXE_ringmain"));
+    let start = || Daemon::start(binary, |_| String::new(), None).unwrap();
+    let daemon = std::thread::spawn(start).join().unwrap();
+    let is_over = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", daemon.id())).unwrap();
+        stat.contains(") Z ")
+    };
+    let since = Instant::now();
+    while !is_over() {
+        assert!(since.elapsed() < Duration::from_secs(60), "the daemon goes on");
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
