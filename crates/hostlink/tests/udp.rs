@@ -4,6 +4,7 @@
 mod peer;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -241,6 +242,73 @@ fn segments_of_a_stream_arrive_as_one_frame() {
     wrong[24..26].copy_from_slice(&csum.to_be_bytes());
     a.guest.send(vec![wrong.clone(); 10]);
     assert_eq!(b.guest.expect(10), vec![wrong; 10]);
+}
+
+/// Segment number `n` of 1000 bytes of a stream from guest 2 to guest 1, with these bytes.
+fn segment(n: u32, byte: u8) -> Vec<u8> {
+    let mut frame = udp(1, 2, 5, 0, 54);
+    frame[16..18].copy_from_slice(&1040u16.to_be_bytes());
+    frame[20..22].copy_from_slice(&0x4000u16.to_be_bytes());
+    frame[23] = 6;
+    frame[38..42].copy_from_slice(&(n * 1000).to_be_bytes());
+    frame[42..46].fill(0);
+    (frame[46], frame[47]) = (5 << 4, 0x10);
+    frame[24..26].fill(0);
+    let csum = Sum::of(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&csum.to_be_bytes());
+    frame.resize(54 + 1000, byte);
+    let mut sum = Sum::new();
+    sum.add_pseudo_v4([10, 0, 0, 2], [10, 0, 0, 1], 6, 1020);
+    frame[50..52].fill(0);
+    sum.add(&frame[34..]);
+    frame[50..52].copy_from_slice(&sum.checksum().to_be_bytes());
+    frame
+}
+
+/// Between two segments that follow each other lies a datagram of a network that does not exist. None
+/// of its bytes may reach a guest.
+#[test]
+fn what_is_refused_between_two_segments_is_not_delivered() {
+    let hosts = mesh_of(1, 1, LEARNING, Accepts::ALL);
+    let host = &hosts[0];
+    host.join(2, LEARNING);
+    let socket = UdpSocket::bind((address(2, false), 0)).unwrap();
+    let datagram = |number: u32, frame: Vec<u8>| [&vni(number).header()[..], &frame].concat();
+    let datagrams = [
+        datagram(100, segment(0, 1)),
+        datagram(100, segment(1, 2)),
+        datagram(999, segment(2, 0xee)),
+        datagram(100, segment(2, 3)),
+        datagram(100, segment(3, 4)),
+    ];
+    send_together(&socket, host.underlay.local(), &datagrams);
+    let mut got = Vec::new();
+    wait(|| {
+        got.extend(host.guest.received());
+        got.iter().map(|frame| frame.len() - 54).sum::<usize>() == 4000
+    });
+    assert_eq!(host.refused("unknown_vni"), 1);
+    let payloads: Vec<u8> = got.iter().flat_map(|frame| frame[54..].to_vec()).collect();
+    let expected: Vec<u8> = (1..=4).flat_map(|byte| [byte; 1000]).collect();
+    assert!(payloads == expected);
+    assert_eq!(got.len(), 2, "the kernel keeps datagrams together that were sent together");
+}
+
+/// Sends datagrams of one length by one system call, in one piece.
+fn send_together(socket: &UdpSocket, to: SocketAddr, datagrams: &[Vec<u8>]) {
+    let len = datagrams[0].len() as libc::c_int;
+    // SAFETY: the kernel reads an int.
+    let done = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_SEGMENT,
+            (&raw const len).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    assert_eq!(done, 0);
+    socket.send_to(&datagrams.concat(), to).unwrap();
 }
 
 #[test]

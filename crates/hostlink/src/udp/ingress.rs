@@ -84,6 +84,8 @@ struct Open {
     coalescer: Coalescer,
     /// Bytes of the newest segment.
     last: u32,
+    /// Where the next segment must be in the buffer. What was refused may lie between two segments.
+    next: u32,
 }
 
 /// A pair that decapsulates.
@@ -195,17 +197,19 @@ impl IngressPair {
         let place = self.batch.place(frame.buffer) + u64::from(frame.at);
         let copied = beside && self.copy(place, frame.len as usize);
         let bytes = self.segment.get(..frame.len as usize).filter(|_| copied);
+        let next = frame.at + frame.len + VXLAN_LEN as u32;
         if let (Some(bytes), Some(open)) = (bytes, &mut self.open)
             && self.frames.back().is_some_and(|newest| newest.port == frame.port)
+            && open.next == frame.at
             && open.coalescer.append(bytes)
         {
-            open.last = frame.len;
+            (open.last, open.next) = (frame.len, next);
             return;
         }
         let open = bytes.and_then(Coalescer::begin);
         self.close();
         let open = open.filter(|_| self.coalesced < COALESCED);
-        self.open = open.map(|coalescer| Open { coalescer, last: frame.len });
+        self.open = open.map(|coalescer| Open { coalescer, last: frame.len, next });
         self.frames.push_back(frame);
         self.used[usize::from(frame.buffer)] += 1;
     }
