@@ -6,6 +6,7 @@
 
 pub mod blkif;
 pub mod bpf;
+pub mod coalesce;
 pub mod control;
 pub mod daemon;
 pub mod disk;
