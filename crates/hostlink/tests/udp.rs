@@ -192,19 +192,27 @@ fn noise() -> Vec<u8> {
     (0..40_000u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
-/// TCP from guest 1 to guest 2, to be cut into segments of 1400 bytes: an offload header and a frame.
-fn stream(payload: &[u8]) -> ([u8; frame::VNET_LEN], Vec<u8>) {
-    let mut frame = udp(2, 1, 5, 0, 54);
-    let l4_len = 20 + payload.len() as u16;
+/// Headers of `payload` bytes of TCP from one guest to another. The field of the TCP checksum has the
+/// pseudo header's sum.
+fn tcp(to: u8, from: u8, sequence: u32, payload: usize) -> Vec<u8> {
+    let mut frame = udp(to, from, 5, 0, 54);
+    let l4_len = 20 + payload as u16;
     frame[16..18].copy_from_slice(&(20 + l4_len).to_be_bytes());
+    frame[20..22].copy_from_slice(&0x4000u16.to_be_bytes());
     frame[23] = 6;
+    let csum = Sum::of(&[&frame[14..24], &frame[26..34]].concat()).checksum();
+    frame[24..26].copy_from_slice(&csum.to_be_bytes());
+    frame[38..42].copy_from_slice(&sequence.to_be_bytes());
     (frame[46], frame[47]) = (5 << 4, 0x10);
     let mut sum = Sum::new();
-    sum.add_pseudo_v4([10, 0, 0, 1], [10, 0, 0, 2], 6, l4_len.into());
+    sum.add_pseudo_v4([10, 0, 0, from], [10, 0, 0, to], 6, l4_len.into());
     frame[50..52].copy_from_slice(&sum.fold().to_be_bytes());
-    let csum = Sum::of(&frame[14..34]).checksum();
-    frame[24..26].copy_from_slice(&csum.to_be_bytes());
-    frame.extend(payload);
+    frame
+}
+
+/// TCP from guest 1 to guest 2, to be cut into segments of 1400 bytes: an offload header and a frame.
+fn stream(payload: &[u8]) -> ([u8; frame::VNET_LEN], Vec<u8>) {
+    let frame = [&tcp(2, 1, 0, payload.len()), payload].concat();
     let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
     let csum = Some(PartialCsum { start: 34, offset: 16 });
     (vnet::encode(&Offload { csum, gso, ..Offload::default() }, 54), frame)
@@ -236,32 +244,16 @@ fn segments_of_a_stream_arrive_as_one_frame() {
     let datagrams: Vec<_> = (0..20).map(|number| udp(2, 1, 5, number, 200)).collect();
     a.guest.send(datagrams.clone());
     assert_eq!(b.guest.expect(20), datagrams);
-    let mut wrong = frame[..54 + 1000].to_vec();
-    wrong[16..18].copy_from_slice(&1040u16.to_be_bytes());
-    let csum = Sum::of(&[&wrong[14..24], &wrong[26..34]].concat()).checksum();
-    wrong[24..26].copy_from_slice(&csum.to_be_bytes());
+    let wrong = [&tcp(2, 1, 0, 1000), &payload[..1000]].concat();
     a.guest.send(vec![wrong.clone(); 10]);
     assert_eq!(b.guest.expect(10), vec![wrong; 10]);
 }
 
 /// Segment number `n` of 1000 bytes of a stream from guest 2 to guest 1, with these bytes.
 fn segment(n: u32, byte: u8) -> Vec<u8> {
-    let mut frame = udp(1, 2, 5, 0, 54);
-    frame[16..18].copy_from_slice(&1040u16.to_be_bytes());
-    frame[20..22].copy_from_slice(&0x4000u16.to_be_bytes());
-    frame[23] = 6;
-    frame[38..42].copy_from_slice(&(n * 1000).to_be_bytes());
-    frame[42..46].fill(0);
-    (frame[46], frame[47]) = (5 << 4, 0x10);
-    frame[24..26].fill(0);
-    let csum = Sum::of(&frame[14..34]).checksum();
-    frame[24..26].copy_from_slice(&csum.to_be_bytes());
-    frame.resize(54 + 1000, byte);
-    let mut sum = Sum::new();
-    sum.add_pseudo_v4([10, 0, 0, 2], [10, 0, 0, 1], 6, 1020);
-    frame[50..52].fill(0);
-    sum.add(&frame[34..]);
-    frame[50..52].copy_from_slice(&sum.checksum().to_be_bytes());
+    let mut frame = [tcp(1, 2, n * 1000, 1000), vec![byte; 1000]].concat();
+    let csum = Sum::of(&frame[34..]).checksum();
+    frame[50..52].copy_from_slice(&csum.to_be_bytes());
     frame
 }
 

@@ -53,12 +53,25 @@ impl Drop for Held {
 }
 
 impl Frr {
+    /// Starts FRR of all hosts of a fabric, each with its address.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn mesh(hosts: &[(&Namespace, &str)]) -> Result<Vec<Frr>, GuestError> {
+        let addresses = hosts.iter().map(|(_, address)| *address);
+        let start = |(host, local): &(&Namespace, &str)| {
+            let peers: Vec<&str> = addresses.clone().filter(|peer| peer != local).collect();
+            Frr::start(host, local, &peers)
+        };
+        hosts.iter().map(start).collect()
+    }
+
     /// Starts the daemons of the host whose address is `local`, with `peers` as other hosts of the
     /// fabric. All networks of VXLAN devices are announced.
     ///
     /// # Errors
     /// When FRR is not installed or cannot be started. Needs root.
-    pub fn start(host: &Namespace, local: &str, peers: &[&str]) -> Result<Frr, GuestError> {
+    fn start(host: &Namespace, local: &str, peers: &[&str]) -> Result<Frr, GuestError> {
         if !Path::new(PROGRAMS).join(Daemon::Bgpd.name()).exists() {
             return Err(GuestError::Missing { what: "FRR".into(), part: "routing" });
         }

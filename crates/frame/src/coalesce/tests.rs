@@ -1,21 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::sample::{Ip, PLAIN_V6, Recipe, recipes};
+use crate::sample::{Ip, PLAIN_V6, Recipe, TCP_V4, recipes};
 use crate::segment::Segmenter;
 use crate::view::parse;
 
-const ACK_ONLY: Recipe = Recipe {
-    tags: Vec::new(),
-    ip: Ip::V4 { id: 7, options: 0 },
-    tcp: true,
-    tcp_options: 3,
-    ports: (40000, 80),
-    seq: 1000,
-    flags: ACK,
-    payload: 5000,
-    seed: 1,
-};
+fn ack_only() -> Recipe {
+    Recipe { flags: ACK, payload: 5000, ..TCP_V4 }
+}
 
 /// What software segmentation makes of a recipe's frame.
 fn cut(recipe: &Recipe, size: u16) -> Vec<Vec<u8>> {
@@ -101,25 +93,25 @@ proptest! {
 #[test]
 fn frames_that_are_no_segments_stay_alone() {
     let begins = |recipe: Recipe| Coalescer::begin(&recipe.frame()).is_some();
-    assert!(begins(ACK_ONLY) && begins(ACK_ONLY.v6()));
-    assert!(!begins(ACK_ONLY.udp()));
-    assert!(!begins(Recipe { payload: 0, ..ACK_ONLY }));
+    assert!(begins(ack_only()) && begins(ack_only().v6()));
+    assert!(!begins(ack_only().udp()));
+    assert!(!begins(Recipe { payload: 0, ..ack_only() }));
     // FIN, ECE and CWR.
     for flag in [0x01, 0x40, 0x80] {
-        assert!(!begins(Recipe { flags: ACK | flag, ..ACK_ONLY }), "{flag:#x}");
+        assert!(!begins(Recipe { flags: ACK | flag, ..ack_only() }), "{flag:#x}");
     }
-    assert!(!begins(Recipe { ip: Ip::V4 { id: 1, options: 1 }, ..ACK_ONLY }));
+    assert!(!begins(Recipe { ip: Ip::V4 { id: 1, options: 1 }, ..ack_only() }));
     let hop_by_hop = Ip::V6 { hop_by_hop: true, destination: false, routing: false };
-    assert!(!begins(Recipe { ip: hop_by_hop, ..ACK_ONLY }));
+    assert!(!begins(Recipe { ip: hop_by_hop, ..ack_only() }));
     // Padding behind the packet.
-    let mut padded = ACK_ONLY.frame();
+    let mut padded = ack_only().frame();
     padded.push(0);
     assert!(Coalescer::begin(&padded).is_none());
 }
 
 #[test]
 fn order_gaps_and_ends_are_kept() {
-    let segments = cut(&ACK_ONLY, 1000);
+    let segments = cut(&ack_only(), 1000);
     let begin = |at: usize| Coalescer::begin(&segments[at]).unwrap();
     assert!(!begin(0).append(&segments[0]));
     assert!(!begin(0).append(&segments[2]));
@@ -128,18 +120,18 @@ fn order_gaps_and_ends_are_kept() {
 
     // Nothing follows a segment that is shorter, or that has PSH.
     let mut short = begin(3);
-    assert!(short.append(&cut(&Recipe { payload: 4500, ..ACK_ONLY }, 1000)[4]));
+    assert!(short.append(&cut(&Recipe { payload: 4500, ..ack_only() }, 1000)[4]));
     assert!(!short.append(&segments[4]));
-    let pushed = cut(&Recipe { flags: ACK | PSH, payload: 2000, ..ACK_ONLY }, 1000);
+    let pushed = cut(&Recipe { flags: ACK | PSH, payload: 2000, ..ack_only() }, 1000);
     let mut coalescer = begin(0);
     assert!(coalescer.append(&pushed[1]) && !coalescer.append(&segments[2]));
     let (head, _) = coalescer.finish().unwrap();
-    assert_eq!(head[ACK_ONLY.l4_at() + FLAGS], ACK | PSH);
+    assert_eq!(head[ack_only().l4_at() + FLAGS], ACK | PSH);
 }
 
 #[test]
 fn the_whole_is_no_longer_than_a_packet() {
-    let longest = Recipe { payload: 65_000, tcp_options: 0, ..ACK_ONLY };
+    let longest = Recipe { payload: 65_000, tcp_options: 0, ..ack_only() };
     let segments = cut(&longest, 1000);
     let mut coalescer = Coalescer::begin(&segments[0]).unwrap();
     assert!(segments[1..].iter().all(|segment| coalescer.append(segment)));
@@ -154,7 +146,7 @@ fn the_whole_is_no_longer_than_a_packet() {
 
 /// Sets identification, flags and offset of an IPv4 packet.
 fn identified(mut frame: Vec<u8>, id: u16, flags: u16) -> Vec<u8> {
-    let (at, end) = (ACK_ONLY.l3_at(), ACK_ONLY.l4_at());
+    let (at, end) = (ack_only().l3_at(), ack_only().l4_at());
     put(&mut frame, at + 4, id.to_be_bytes()).unwrap();
     put(&mut frame, at + 6, flags.to_be_bytes()).unwrap();
     put(&mut frame, at + 10, [0, 0]).unwrap();
@@ -165,7 +157,7 @@ fn identified(mut frame: Vec<u8>, id: u16, flags: u16) -> Vec<u8> {
 
 #[test]
 fn identifications_follow_each_other_where_they_mean_something() {
-    let segments = cut(&ACK_ONLY, 1000);
+    let segments = cut(&ack_only(), 1000);
     let follows = |second: u16, flags: u16| {
         let [a, b] = [(0, 65_535), (1, second)]
             .map(|(at, id): (usize, u16)| identified(segments[at].clone(), id, flags));

@@ -53,28 +53,16 @@ impl Network {
         let mut network = Network { between, frr: Vec::new(), hosts: Vec::new(), end, _wire: None };
         if between != Between::Bridge {
             network.hosts = vec![Namespace::new()?, Namespace::new()?];
-            network._wire = Some(network.lay_wire()?);
+            network._wire = Some(Namespace::wire(network.on_wire())?);
             network.make_tunnels()?;
         }
         network.end.ip(&format!("addr add {HOST}/24 dev br0\nlink set br0 up"))?;
         Ok(network)
     }
 
-    /// Connects all hosts to one wire, which is a bridge.
-    fn lay_wire(&self) -> Result<Namespace, GuestError> {
-        let wire = Namespace::new()?;
-        wire.ip("link add u0 type bridge\nlink set u0 up")?;
-        let hosts = self.hosts.iter().chain([&self.end]);
-        for (n, (host, address)) in hosts.zip(UNDERLAY).enumerate() {
-            let id = host.id();
-            wire.ip(&format!(
-                "link add v{n} type veth peer name e0 netns {id}\nlink set v{n} master u0 up"
-            ))?;
-            host.ip(&format!("addr add {address}/24 dev e0\nlink set e0 up"))?;
-            // As on a wire, no checksum is left to the receiver's card.
-            host.run("ethtool", ["-K", "e0", "tx", "off"])?;
-        }
-        Ok(wire)
+    /// The hosts on the wire, and their addresses there.
+    fn on_wire(&self) -> Vec<(&Namespace, &'static str)> {
+        self.hosts.iter().chain([&self.end]).zip(UNDERLAY).collect()
     }
 
     /// Makes the devices of the kernel's host.
@@ -140,14 +128,7 @@ impl Network {
                 }
             }
             Between::Vxlan => {}
-            Between::Evpn => {
-                for (n, local) in UNDERLAY.into_iter().enumerate() {
-                    let peers = UNDERLAY.into_iter().filter(|peer| *peer != local);
-                    let peers: Vec<&str> = peers.collect();
-                    let host = if n == KERNEL { &self.end } else { &self.hosts[n] };
-                    self.frr.push(Frr::start(host, local, &peers)?);
-                }
-            }
+            Between::Evpn => self.frr = Frr::mesh(&self.on_wire())?,
         }
         Ok(())
     }

@@ -43,18 +43,8 @@ impl Site {
     /// overlays.
     pub fn start(keys: &str) -> Site {
         let [hosts, guests] = [(); 2].map(|()| [(); 3].map(|()| Namespace::new().unwrap()));
-        let wire = Namespace::new().unwrap();
-        wire.ip("link add u0 type bridge\nlink set u0 up").unwrap();
-        for (n, host) in hosts.iter().enumerate() {
-            let id = host.id();
-            wire.ip(&format!(
-                "link add v{n} type veth peer name e0 netns {id}\nlink set v{n} master u0 up"
-            ))
-            .unwrap();
-            with_address(host, "e0", HOSTS[n], 24);
-            // As on a wire, no checksum is left to the receiver's card.
-            host.run("ethtool", ["-K", "e0", "tx", "off"]).unwrap();
-        }
+        let on_wire: Vec<_> = hosts.iter().zip(HOSTS).collect();
+        let wire = Namespace::wire(on_wire.iter().copied()).unwrap();
         let mut daemons = Vec::new();
         for n in 0..KERNEL {
             daemons.push(start_daemon(&hosts[n], n, keys));
@@ -66,12 +56,8 @@ impl Site {
             with_address(guest, "rm-vm", &self::guest(n, false), 24);
             with_address(guest, "rm-vm", &self::guest(n, true), 64);
         }
-        let frr = (0..3).map(|n| {
-            let peers = HOSTS.iter().enumerate().filter(|(other, _)| *other != n);
-            let peers: Vec<&str> = peers.map(|(_, peer)| *peer).collect();
-            Frr::start(&hosts[n], HOSTS[n], &peers).unwrap()
-        });
-        Site { daemons, frr: frr.collect(), hosts, guests, _wire: wire }
+        let frr = Frr::mesh(&on_wire).unwrap();
+        Site { daemons, frr, hosts, guests, _wire: wire }
     }
 
     pub fn address(&self, host: usize) -> &'static str {
