@@ -101,11 +101,12 @@ impl FramePipeline {
     }
 }
 
-/// The cost for which the sender of a burst must wait after `faults` in its memory. A slow fault
-/// uses up as much of the expected first touches as several faults do.
+/// The cost for which the sender of a burst must wait after `faults` in its memory.
 fn wait_for(burst: &Burst, faults: Faults) -> u64 {
-    let excess = FAULT * burst.gather.excess_faults(faults.cost / FAULT);
-    wait_cost(faults, excess)
+    let delays = (faults.cost / FAULT).saturating_sub(faults.count);
+    let gather = &burst.gather;
+    let excess = gather.excess_faults(faults.count) + gather.excess_delays(delays);
+    wait_cost(faults, FAULT * excess)
 }
 
 #[cfg(test)]

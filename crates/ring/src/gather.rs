@@ -143,6 +143,12 @@ impl Gather {
         self.source.pins.first().map_or(0, |memory| memory.excess_faults(faults))
     }
 
+    /// The part of the `delays` of faults that first use of the chains' memory does not explain;
+    /// see [`Memory::excess_delays`].
+    pub fn excess_delays(&self, delays: u64) -> u64 {
+        self.source.pins.first().map_or(0, |memory| memory.excess_delays(delays))
+    }
+
     /// The bytes of `chain`. A chain from before a [`clear`](Self::clear), or of another gather,
     /// yields other bytes, or fewer.
     #[inline]

@@ -28,6 +28,7 @@ use crate::violation::Violation;
 
 use account::Charged;
 use mapping::{Mapping, Region};
+use memory_faults::ExpectedFaults;
 use table::check;
 
 pub use account::MemoryAccount;
@@ -44,8 +45,8 @@ pub struct Memory {
     regions: Arc<[Region]>,
     /// Dropped after the regions.
     owner: Option<Arc<dyn MappingOwner>>,
-    /// Page faults by first use of its pages that have not been seen yet.
-    expected_faults: Arc<AtomicU64>,
+    /// Page faults that first use of its pages explains, and that have not been seen yet.
+    expected: Arc<ExpectedFaults>,
     /// The account that is charged for pages that this process allocates in it. Dropped after the
     /// regions.
     charged: Option<Arc<Charged>>,
@@ -266,7 +267,7 @@ impl Memory {
         Memory {
             regions: regions.into(),
             owner: owner.map(Into::into),
-            expected_faults: Arc::new(AtomicU64::new(2 * pages)),
+            expected: Arc::new(ExpectedFaults::of(pages)),
             charged: None,
             log: None,
         }

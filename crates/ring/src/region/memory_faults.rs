@@ -1,11 +1,38 @@
 //! Page faults in a peer's memory: their charges, and the violations that they reveal.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Memory;
 
 use crate::fault::{self, Watch};
 use crate::violation::Violation;
+
+/// What first use of a memory's pages explains.
+///
+/// Faults and their delays are counted apart. A fault may be slow because the host is busy, and one
+/// delay of a millisecond lasts as long as a thousand faults. If it took the place of these, the
+/// first touches of an honest peer's other pages would count as excess.
+#[derive(Debug)]
+pub(super) struct ExpectedFaults {
+    faults: AtomicU64,
+    /// In units of the time that a fault takes at least.
+    delays: AtomicU64,
+}
+
+impl ExpectedFaults {
+    /// Each page is touched for the first time once, and perhaps once more after the peer has given
+    /// it back.
+    pub fn of(pages: u64) -> Self {
+        ExpectedFaults { faults: AtomicU64::new(2 * pages), delays: AtomicU64::new(2 * pages) }
+    }
+}
+
+/// Takes `seen` out of what is expected. Returns the part that is more.
+fn excess(expected: &AtomicU64, seen: u64) -> u64 {
+    let take = |expected: u64| Some(expected.saturating_sub(seen));
+    let expected = expected.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+    seen.saturating_sub(expected.unwrap_or_default())
+}
 
 impl Memory {
     /// Notes page faults in this memory, which may have allocated pages.
@@ -34,16 +61,16 @@ impl Memory {
         }
     }
 
-    /// The part of `faults`, a number of page faults in this memory, that its pages do not explain:
-    /// each page is touched for the first time once, and perhaps once more after the peer has given
-    /// it back.
+    /// The part of `faults`, a number of page faults in this memory, that first use of its pages
+    /// does not explain.
     pub fn excess_faults(&self, faults: u64) -> u64 {
-        let take = |expected: u64| Some(expected.saturating_sub(faults));
-        let expected = self
-            .expected_faults
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
-            .unwrap_or_default();
-        faults.saturating_sub(expected)
+        excess(&self.expected.faults, faults)
+    }
+
+    /// The part of the `delays` of page faults in this memory that first use of its pages does not
+    /// explain, both in units of the time that a fault takes at least.
+    pub fn excess_delays(&self, delays: u64) -> u64 {
+        excess(&self.expected.delays, delays)
     }
 
     /// Whether the peer has truncated the file. All of the region then reads as zeros; its contents

@@ -97,7 +97,7 @@ impl Memory {
         Memory {
             regions: Arc::clone(&self.regions),
             owner: self.owner.clone(),
-            expected_faults: Arc::clone(&self.expected_faults),
+            expected: Arc::clone(&self.expected),
             charged: self.charged.clone(),
             log,
         }
