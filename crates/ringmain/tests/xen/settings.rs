@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// Pings that must not arrive.
 fn unreachable(from: &Domain, address: &str) {
-    let said = from.run(&format!("ping -c 3 -i 0.3 -w 3 {address}"), LIMIT).unwrap();
+    let said = from.run(&format!("ping -c 3 -i 0.3 -W 2 {address}"), LIMIT).unwrap();
     assert!(said.code != 0 && said.text.contains(" 0 packets received"), "{}", said.text);
 }
 
@@ -65,7 +65,7 @@ fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
     assert_eq!(told, "1300\n");
     ping(a, &address(1));
     a.must(&format!("ping -c 1 -W 60 -s 1272 {}", address(1)), LIMIT).unwrap();
-    let refused = a.run(&format!("ping -c 2 -i 0.3 -w 3 -s 1273 {}", address(1)), LIMIT).unwrap();
+    let refused = a.run(&format!("ping -c 2 -i 0.3 -W 2 -s 1273 {}", address(1)), LIMIT).unwrap();
     assert_ne!(refused.code, 0, "{}", refused.text);
     assert!(dropped(&scene, b, "over_mtu") >= 2, "{:#?}", scene.port(b, 0));
 
