@@ -83,32 +83,43 @@ pub fn tcp_both(a: At<'_>, b: At<'_>, megabytes: u32) {
 /// A sender, and the receiver of its frames.
 pub type Flow<'a> = (&'a dyn Shell, At<'a>);
 
-/// Sends datagrams of 1400 bytes, and some that take fragments, over all flows at the same time, so
-/// slowly that a receiver that is not let run for a second has buffers for what comes meanwhile,
-/// and a socket with room for all of it.
+/// Ports that datagrams of each size are sent to.
+const UDP_PORTS: [u16; 2] = [5001, 5002];
+
+/// Sizes of datagrams, of which one takes fragments, and how many are sent, in all and in a second.
+const DATAGRAMS: [(u32, u32, u32); 2] = [(1400, 200, 40), (12_000, 100, 20)];
+
+/// Sends datagrams of all sizes over all flows at the same time, so slowly that a receiver that is
+/// not let run for a second has buffers for what comes meanwhile, and a socket with room for all of
+/// it.
 pub fn udp(flows: &[Flow<'_>]) {
+    let mut servers = Vec::new();
     for (_, to) in flows {
         to.0.must("echo 16777216 >/proc/sys/net/core/rmem_max", LIMIT).unwrap();
+        for port in UDP_PORTS {
+            servers.push(to.0.spawn(&format!("iperf -s -u -p {port} -w 8M")).unwrap());
+        }
     }
-    for (size, count, per_second) in [(1400, 200, 100), (12_000, 100, 20)] {
-        let servers: Vec<Job> =
-            flows.iter().map(|(_, to)| to.0.spawn("iperf -s -u -w 8M").unwrap()).collect();
-        flows.iter().for_each(|(_, to)| listens(to.0, "netstat -lun", 5001));
-        let (bytes, rate) = (count * size, per_second * size * 8);
-        let send = |(from, to): &Flow<'_>| {
-            let address = address(to.1);
-            from.spawn(&format!("iperf -u -c {address} -l {size} -n {bytes} -b {rate}")).unwrap()
-        };
-        for client in flows.iter().map(send).collect::<Vec<_>>() {
-            let sent = client.wait(LIMIT).unwrap();
-            assert_eq!(sent.code, 0, "{}", sent.text);
-            let report = loss(&sent.text);
-            let (lost, total) = report.unwrap_or_else(|| panic!("no report in {}", sent.text));
-            assert!(total >= count && lost * 10 < total, "{}", sent.text);
+    for (_, to) in flows {
+        UDP_PORTS.iter().for_each(|&port| listens(to.0, "netstat -lun", port));
+    }
+    let mut clients = Vec::new();
+    for (from, to) in flows {
+        for ((size, count, per_second), port) in DATAGRAMS.into_iter().zip(UDP_PORTS) {
+            let (address, bytes, rate) = (address(to.1), count * size, per_second * size * 8);
+            let send = format!("iperf -u -c {address} -p {port} -l {size} -n {bytes} -b {rate}");
+            clients.push((count, from.spawn(&send).unwrap()));
         }
-        for server in servers {
-            server.stop(LIMIT).unwrap();
-        }
+    }
+    for (count, client) in clients {
+        let sent = client.wait(LIMIT).unwrap();
+        assert_eq!(sent.code, 0, "{}", sent.text);
+        let report = loss(&sent.text);
+        let (lost, total) = report.unwrap_or_else(|| panic!("no report in {}", sent.text));
+        assert!(total >= count && lost * 10 < total, "{}", sent.text);
+    }
+    for server in servers {
+        server.stop(LIMIT).unwrap();
     }
 }
 
