@@ -84,7 +84,7 @@ impl Emulator {
         command
     }
 
-    pub(super) fn program(&self) -> PathBuf {
+    pub(crate) fn program(&self) -> PathBuf {
         match &self.folder {
             Some(folder) => folder.join("usr/bin").join(PROGRAM),
             None => PROGRAM.into(),
@@ -93,7 +93,7 @@ impl Emulator {
 
     /// The options with the folder of firmware for an unpacked QEMU. Firmware of network cards
     /// comes from the installed one.
-    pub(super) fn args(&self) -> Vec<OsString> {
+    pub(crate) fn args(&self) -> Vec<OsString> {
         let Some(folder) = &self.folder else { return Vec::new() };
         [
             folder.join("usr/share/qemu"),

@@ -83,7 +83,8 @@ impl Dom0 {
         let failed = failed("cannot start QEMU");
         let (ours, agent_end) = UnixStream::pair().map_err(failed)?;
         let (console, console_end) = io::pipe().map_err(failed)?;
-        let mut command = ChildProcess::command("qemu-system-x86_64");
+        let mut command = ChildProcess::command(testbed.emulator.program());
+        command.args(testbed.emulator.args());
         command.args(arguments(testbed, options, dir.path()));
         // The agent's channel on 0, the console and QEMU's own messages on 2.
         command

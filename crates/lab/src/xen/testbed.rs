@@ -1,6 +1,6 @@
 //! The parts of a Xen host.
 
-use crate::guest::GuestError;
+use crate::guest::{Emulator, GuestError};
 use std::path::{Path, PathBuf};
 
 /// The pieces that `scripts/xen` built.
@@ -14,6 +14,8 @@ pub struct Testbed {
     pub first: PathBuf,
     /// dom0's disk.
     pub disk: PathBuf,
+    /// The QEMU that runs the host. [`find`](Self::find) gives the one that is installed.
+    pub emulator: Emulator,
 }
 
 impl Testbed {
@@ -35,6 +37,7 @@ impl Testbed {
             kernel: at.join("vmlinux"),
             first: at.join("first.cpio.gz"),
             disk: at.join("dom0.img"),
+            emulator: Emulator::installed(),
         })
     }
 }

@@ -5,7 +5,7 @@
 use super::traffic::{LIMIT, address_it, clean, eventually};
 use control::api::{PortReport, Stats};
 use lab::daemon::is_balanced;
-use lab::guest::{GuestError, Shell};
+use lab::guest::{Emulator, GuestError, Shell};
 use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ static HOST: Mutex<Option<Host>> = Mutex::new(None);
 
 struct Host {
     dom0: Dom0,
+    emulator: Emulator,
     guests: Option<[Domain; 2]>,
 }
 
@@ -34,12 +35,15 @@ pub struct Scene {
     host: MutexGuard<'static, Option<Host>>,
 }
 
+/// The folder with what `scripts/deps` fetched and built.
+fn cache() -> PathBuf {
+    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+    cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"))
+}
+
 impl Host {
-    fn boot() -> Host {
-        let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-        let cache =
-            cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
-        let testbed = Testbed::find(&cache).unwrap();
+    fn boot(emulator: Emulator) -> Host {
+        let testbed = Testbed { emulator: emulator.clone(), ..Testbed::find(&cache()).unwrap() };
         // The host goes with the thread that boots it. It serves all tests, and each of them is a
         // thread of its own.
         let (sender, receiver) = mpsc::channel();
@@ -53,7 +57,7 @@ impl Host {
         });
         let dom0 = receiver.recv().unwrap().unwrap();
         dom0.install(Path::new(env!("CARGO_BIN_EXE_ringmain"))).unwrap();
-        Host { dom0, guests: None }
+        Host { dom0, emulator, guests: None }
     }
 
     fn boot_guests(dom0: &Dom0, vifs: &[&str]) -> [Domain; 2] {
@@ -74,10 +78,18 @@ impl Host {
 impl Scene {
     /// A daemon that serves vifs with up to four queues, and has these ports besides.
     pub fn new(ports: &str) -> Scene {
-        let scene = Scene::without_daemon();
+        Scene::without_daemon().with_daemon(ports)
+    }
+
+    /// The same on a host that the QEMU that is installed runs.
+    pub fn on_installed_emulator() -> Scene {
+        Scene::on(Emulator::installed()).with_daemon("")
+    }
+
+    fn with_daemon(self, ports: &str) -> Scene {
         let config = format!("[workers]\ncount = 2\n{VIFS}{ports}");
-        scene.service.replace(Some(scene.dom0.serve(&config).unwrap()));
-        scene
+        self.service.replace(Some(self.dom0.serve(&config).unwrap()));
+        self
     }
 
     /// The same, with two guests that boot with a vif each: new ones, in the place of those that
@@ -99,16 +111,23 @@ impl Scene {
         self
     }
 
-    /// Nobody serves vifs.
+    /// Nobody serves vifs. QEMU 10 emulates a host that runs the tests 1.13 times as fast as QEMU
+    /// 7.2 does.
     pub fn without_daemon() -> Scene {
+        Scene::on(Emulator::backports(&cache()).unwrap())
+    }
+
+    fn on(emulator: Emulator) -> Scene {
         let mut host = HOST.lock().unwrap_or_else(PoisonError::into_inner);
         let with_guests = host.as_ref().is_some_and(|host| host.guests.is_some());
-        let clean = |host: &Host| host.dom0.must(&leftovers(with_guests), LIMIT);
-        if host.as_ref().is_none_or(|host| clean(host).is_err()) {
+        let fits = |host: &Host| {
+            host.emulator == emulator && host.dom0.must(&leftovers(with_guests), LIMIT).is_ok()
+        };
+        if !host.as_ref().is_some_and(fits) {
             *host = None;
-            *host = Some(Host::boot());
+            *host = Some(Host::boot(emulator));
         }
-        let Host { dom0, guests } = host.as_mut().unwrap();
+        let Host { dom0, guests, .. } = host.as_mut().unwrap();
         let (dom0, guests) = (dom0.clone(), guests.take());
         let guests = guests.map_or_else(OnceCell::new, OnceCell::from);
         Scene { dom0, service: RefCell::default(), guests, host }
