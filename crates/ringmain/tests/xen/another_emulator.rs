@@ -1,8 +1,7 @@
-//! A guest that only QEMU 7.2 runs: under nested page tables, which QEMU 10 emulates so that such a
-//! guest ends as it starts.
+//! A PVH guest, on a host of its own. Such a guest has nested page tables. Under QEMU 10 it ends as
+//! it starts, so the installed QEMU runs this host: 7.2 in Debian 12.
 //!
-//! The module comes before all others, so the host of this test is booted once, and that of the
-//! others, too.
+//! The module comes before all others: no other test then has to boot its host a second time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
