@@ -17,6 +17,13 @@ pub fn folder(text: &str) -> Result<PathBuf, Infallible> {
     Ok(clone_of(&program).map_or_else(|| rest.into(), |clone| clone.join(rest)))
 }
 
+/// The folder with what `scripts/deps` fetched and built, for tests of the package in the folder
+/// `package`: that of the variable `RINGMAIN_CACHE`, or `.cache` in the clone of the package.
+pub fn cache(package: &str) -> PathBuf {
+    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
+    cache.unwrap_or_else(|| Path::new(package).join("../../.cache"))
+}
+
 /// The clone around a program in its `target` folder.
 fn clone_of(program: &Path) -> Option<&Path> {
     program.ancestors().skip(1).find(|folder| folder.join("scripts/deps").is_file())

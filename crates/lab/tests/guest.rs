@@ -4,15 +4,14 @@
 mod common;
 
 use lab::guest::{Accel, Guest, GuestError, Image, Output, Shell, Spec};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 const BOOT: Duration = Duration::from_secs(120);
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn boot(name: &str) -> Guest {
-    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+    let cache = lab::folders::cache(env!("CARGO_MANIFEST_DIR"));
     let image = Image::prepare(&cache).unwrap();
     let accel = Accel::probe(&image, &cache).unwrap();
     let guest = Guest::start(&image, accel, &Spec { cpus: 2, ..Spec::new(name) }).unwrap();

@@ -1,7 +1,7 @@
 //! The tests of the device mapper, in a stock guest: many hosts have no device mapper, as containers
 //! and small virtual machines. The daemon, and this program, run in the guest.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use lab::guest::{Accel, Extras, Guest, Image, Shell, Spec};
@@ -12,8 +12,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 #[test]
 #[ignore = "boots a guest"]
 fn the_device_mapper_of_a_stock_guest() {
-    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+    let cache = lab::folders::cache(env!("CARGO_MANIFEST_DIR"));
     let this = std::env::current_exe().unwrap();
     let extras = Extras {
         programs: &["dmsetup", "losetup", "setpriv"],

@@ -28,8 +28,7 @@ struct Site {
 
 /// What guests boot.
 pub fn kernel() -> (Image, Accel) {
-    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-    let cache = cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"));
+    let cache = lab::folders::cache(env!("CARGO_MANIFEST_DIR"));
     let kernel = Image::prepare(&cache).unwrap();
     let accel = Accel::probe(&kernel, &cache).unwrap();
     (kernel, accel)

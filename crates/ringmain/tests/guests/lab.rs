@@ -21,8 +21,7 @@ pub fn machine(release: Release) -> (Image, Accel, Emulator) {
 }
 
 fn cache() -> PathBuf {
-    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-    cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"))
+    lab::folders::cache(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// How a guest is attached, beyond the usual: four queue pairs, QEMU connecting.

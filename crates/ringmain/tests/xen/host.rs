@@ -37,8 +37,7 @@ pub struct Scene {
 
 /// The folder with what `scripts/deps` fetched and built.
 fn cache() -> PathBuf {
-    let cache = std::env::var_os("RINGMAIN_CACHE").map(PathBuf::from);
-    cache.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache"))
+    lab::folders::cache(env!("CARGO_MANIFEST_DIR"))
 }
 
 impl Host {
