@@ -26,6 +26,9 @@ const MEMORY: u32 = 640;
 const LENGTH: u64 = 48 << 20;
 /// The most queues of a disk.
 const MOST_QUEUES: u16 = 4;
+/// The hotplug script of the kernel's disks, in dom0.
+const SCRIPT: &str = "/etc/xen/scripts/block-kernel";
+
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
@@ -83,7 +86,7 @@ impl System {
     /// What `xl` is told of a disk.
     fn words(self, storage: Storage) -> String {
         match self {
-            System::Kernel => format!("target={}", storage.path()),
+            System::Kernel => format!("script=block-kernel,target={}", storage.path()),
             System::Ringmain => format!("script=block-ringmain,target={}", storage.path()),
         }
     }
@@ -92,7 +95,9 @@ impl System {
     fn set_up(self, dom0: &Dom0, program: &Program) -> Result<Option<Service>, GuestError> {
         match self {
             System::Kernel => {
-                let load = format!("modprobe xen-blkback max_queues={MOST_QUEUES}");
+                dom0.write(SCRIPT, include_str!("block-kernel"))?;
+                let load =
+                    format!("chmod 755 {SCRIPT} && modprobe xen-blkback max_queues={MOST_QUEUES}");
                 dom0.must(&load, TIMEOUT).map(|_| None)
             }
             System::Ringmain => {
