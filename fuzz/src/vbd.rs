@@ -12,6 +12,7 @@ use storage::image::{Direct, ImageOptions};
 use storage::queue::RequestQueue;
 use storage::{Disk, Image};
 use xen::blkif::layout::Layout;
+use xen::blkif::persistent_grants::PersistentGrants;
 use xen::blkif::queue::{QueueParts, start};
 use xen::xenbus::GrantCopyEngine;
 
@@ -29,6 +30,8 @@ struct Front {
     grants: Vec<GrantRef>,
     port: Port,
     layout: Layout,
+    /// Its grants are persistent, or so it says.
+    persistent: bool,
 }
 
 /// The life of a frontend.
@@ -116,11 +119,14 @@ impl Front {
             .collect();
         let port = guest.open(DomId(0)).expect("a channel");
         let layout = if input.u8() & 1 == 0 { Layout::Bits64 } else { Layout::Bits32 };
-        Front { guest, grants, port, layout }
+        let persistent = input.u8() & 1 == 0;
+        Front { guest, grants, port, layout, persistent }
     }
 
     /// The backend's end, or none when the ring is nonsense.
     fn queue(&self, hypervisor: &Hypervisor, resumed: bool) -> Option<Box<dyn RequestQueue>> {
+        let grants = Arc::clone(&hypervisor.grants);
+        let pages = || PersistentGrants::new(self.guest.id(), grants, Arc::default());
         start(QueueParts {
             ring: hypervisor.grants.map(self.guest.id(), &self.grants[..1]).ok()?,
             pages: 1,
@@ -128,6 +134,7 @@ impl Front {
             layout: self.layout,
             domain: self.guest.id(),
             engine: Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants))),
+            persistent: self.persistent.then(pages),
             disk: disk(),
             resumed,
         })

@@ -205,6 +205,7 @@ impl XenDisks {
                 connected.layout.name().to_owned(),
                 format!("ring-pages={}", connected.ring_pages),
             ];
+            report.features.extend(connected.persistent.then(|| "persistent-grants".to_owned()));
         }
         report
     }

@@ -220,6 +220,23 @@ impl Memory {
         Ok(())
     }
 
+    /// Copies `len` bytes from guest address `addr` to address `to` of another memory. The bytes must
+    /// lie in one region of each.
+    ///
+    /// # Errors
+    /// [`Violation::Outside`]; then nothing was copied.
+    pub fn copy_to(&self, addr: u64, other: &Memory, to: u64, len: u32) -> Result<(), Violation> {
+        let place = |memory: &Memory, addr: u64| {
+            let found = memory.run(addr, &mut 0).filter(|(_, run)| *run >= len.into());
+            found.map(|(at, _)| at).ok_or(Violation::Outside { addr, len: len.into() })
+        };
+        let (source, target) = (place(self, addr)?, place(other, to)?);
+        // SAFETY: `len` bytes are mapped at both places.
+        unsafe { copy(source.as_ptr(), target.as_ptr(), len as usize) };
+        other.log(to, len.into());
+        Ok(())
+    }
+
     /// The byte at guest address `addr`. Stores through the reference, here and below, are not
     /// logged.
     ///

@@ -2,8 +2,9 @@
 //! and over any [`hypervisor::Hypervisor`].
 //!
 //! A vbd is a disk of [`storage`]: [`queue`] turns the requests of its rings into requests of
-//! virtio-blk, and moves the data by grant copies. [`request`] reads the slots of rings, [`layout`]
-//! knows where their fields are, and [`vbd`] connects and disconnects.
+//! virtio-blk, and copies their data from and to pages that stay mapped ([`persistent_grants`]), or
+//! by grant copies. [`request`] reads the slots of rings, [`layout`] knows where their fields are,
+//! and [`vbd`] connects and disconnects.
 //!
 //! # What a hostile frontend could try
 //!
@@ -11,9 +12,9 @@
 //!   only the copies are read.
 //! - Segments that reach beyond their page, more of them than fit, a list of them that was not
 //!   granted: the request is answered with an error, and counted.
-//! - Revoking grants: data is copied, never mapped, so a copy fails, and with it the request.
+//! - Revoking grants: a copy fails, and with it the request. A mapped page stays mapped.
 //! - Having too much data in flight: a queue has [`queue::BUFFERS`] bytes, and takes no request for
-//!   which there is no room.
+//!   which there is no room. The number of mapped pages is limited, too.
 //! - Connecting and disconnecting as fast as it can: see [`crate::xenbus`]. The time that requests
 //!   in flight take to end is also charged.
 
@@ -24,6 +25,7 @@ pub mod error;
 pub mod layout;
 pub mod limits;
 pub mod negotiation;
+pub mod persistent_grants;
 pub mod queue;
 pub mod request;
 pub mod service;

@@ -12,4 +12,5 @@
 
 pub mod blkif;
 pub mod netif;
+pub mod page_budget;
 pub mod xenbus;

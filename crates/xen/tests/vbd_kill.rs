@@ -19,10 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-use hypervisor::{Channel, DomId, PAGE};
+use hypervisor::{Channel, DomId, GrantError, GrantRef, Grants, PAGE};
 use ring::copies::Copies;
 use ring::xen::{REQ_EVENT, REQ_PROD, RSP_EVENT, RSP_PROD, SLOTS, ring_size};
-use ring::{Engine, Memory, RegionSpec};
+use ring::{Engine, Memory, Page, RegionSpec};
 use runtime::{Group, ThreadUsage, group};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, open};
 use stamps::{KILLS, MANY_KILLS, SECTOR, SECTORS, Stamps, kills};
@@ -30,6 +30,7 @@ use storage::disks::DiskSpec;
 use storage::image::{Direct, ImageOptions};
 use storage::{BlockPipeline, Disk, Disks, Image, engine};
 use xen::blkif::layout::{LEN_32, LEN_64, Layout};
+use xen::blkif::persistent_grants::PersistentGrants;
 use xen::blkif::queue::{self, QueueParts};
 
 /// Requests of a queue that are under way at most.
@@ -52,6 +53,8 @@ struct Site {
     guest: PathBuf,
     layout: Layout,
     direct: Direct,
+    /// The pages of the guest stay mapped.
+    persistent: bool,
 }
 
 impl Site {
@@ -61,11 +64,19 @@ impl Site {
 
     /// Some pages of the guest, from address 0 on.
     fn pages(&self, first: usize, count: usize) -> Arc<Memory> {
-        let file = File::options().read(true).write(true).open(&self.guest);
-        let (offset, len) = ((first * PAGE) as u64, (count * PAGE) as u64);
-        let fd = OwnedFd::from(file.unwrap());
-        let region = RegionSpec { guest_addr: 0, user_addr: 0, len, offset, fd };
-        Arc::new(Memory::map(vec![region]).unwrap())
+        self.scattered(&[first], count)
+    }
+
+    /// Runs of `count` pages of the guest, side by side from address 0 on.
+    fn scattered(&self, firsts: &[usize], count: usize) -> Arc<Memory> {
+        let len = (count * PAGE) as u64;
+        let region = |(n, first): (usize, &usize)| {
+            let file = File::options().read(true).write(true).open(&self.guest);
+            let (at, offset) = (n as u64 * len, (first * PAGE) as u64);
+            let fd = OwnedFd::from(file.unwrap());
+            RegionSpec { guest_addr: at, user_addr: at, len, offset, fd }
+        };
+        Arc::new(Memory::map(firsts.iter().enumerate().map(region).collect()).unwrap())
     }
 
     /// The pipe by which the frontend signals a queue.
@@ -80,6 +91,7 @@ impl Site {
         part.args(["--exact", "backend", "--nocapture"]).env(FOLDER, &self.folder);
         part.env("GUEST", &self.guest).env("LAYOUT", self.layout.name());
         part.env("DIRECT", format!("{:?}", self.direct)).env("RESUMED", resumed.to_string());
+        part.env("PERSISTENT", self.persistent.to_string());
         part.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
     }
 }
@@ -94,6 +106,30 @@ impl Engine for PageFile {
             pin.hold(&self.0);
             Ok(u64::from(granted.reference.0) * PAGE as u64 + u64::from(granted.offset))
         });
+    }
+}
+
+/// The same hypervisor, to map pages.
+#[derive(Debug)]
+struct MappedFile(Site);
+
+impl Grants for MappedFile {
+    fn map(&self, _: DomId, references: &[GrantRef]) -> Result<Arc<Memory>, GrantError> {
+        let pages: Vec<_> = references.iter().map(|reference| reference.0 as usize).collect();
+        Ok(self.0.scattered(&pages, 1))
+    }
+
+    fn map_page(
+        &self,
+        domain: DomId,
+        reference: GrantRef,
+        write: bool,
+    ) -> Result<Page, GrantError> {
+        Err(GrantError::Page { domain, reference, write })
+    }
+
+    fn copy(&self, _: &mut Copies) -> Result<(), GrantError> {
+        panic!("persistent grants need no copies")
     }
 }
 
@@ -121,7 +157,9 @@ fn backend() {
     let given = |name: &str| std::env::var(name).unwrap();
     let layout = Layout::named(Some(&given("LAYOUT"))).unwrap();
     let direct = if given("DIRECT") == "Never" { Direct::Never } else { Direct::Auto };
-    let site = Site { folder: folder.into(), guest: given("GUEST").into(), layout, direct };
+    let persistent = given("PERSISTENT") == "true";
+    let (folder, guest) = (folder.into(), given("GUEST").into());
+    let site = Site { folder, guest, layout, direct, persistent };
     let resumed = given("RESUMED") == "true";
     let image = Image::open(&ImageOptions { direct, ..ImageOptions::new(site.image()) }).unwrap();
     // Requests of the process before hold it.
@@ -138,6 +176,10 @@ fn backend() {
     let on_error = Arc::new(|_, error| panic!("{error}"));
     let id = disks.add(DiskSpec { name, disk: shared, on_error, policy: None });
     let engine = Arc::new(PageFile(site.pages(0, PAGES)));
+    let pages = || {
+        let grants = Arc::new(MappedFile(site.clone()));
+        PersistentGrants::new(DomId(1), grants, Arc::default())
+    };
     for index in 0..QUEUES {
         let queue = queue::start(QueueParts {
             ring: site.pages(index, 1),
@@ -146,6 +188,7 @@ fn backend() {
             layout,
             domain: DomId(1),
             engine: Arc::clone(&engine) as Arc<dyn Engine>,
+            persistent: persistent.then(pages),
             disk: Arc::clone(&disk),
             resumed,
         });
@@ -189,11 +232,12 @@ struct Front {
 }
 
 impl Front {
-    fn new(folder: &Path, layout: Layout, direct: Direct) -> Front {
+    fn new(folder: &Path, kind: Kind) -> Front {
+        let Kind { layout, direct, persistent } = kind;
         let (memory, file) = Memory::shared(PAGES * PAGE).unwrap();
         // The file has no other path.
         let guest = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into();
-        let site = Site { folder: folder.to_owned(), guest, layout, direct };
+        let site = Site { folder: folder.to_owned(), guest, layout, direct, persistent };
         File::create(site.image()).unwrap().set_len(SECTORS * SECTOR).unwrap();
         let queue = |index: usize| {
             let path = folder.join(format!("kick{index}"));
@@ -286,9 +330,19 @@ impl Front {
     }
 }
 
-fn killed_again_and_again(layout: Layout, direct: Direct, kills: u64) {
+/// What is killed.
+#[derive(Clone, Copy)]
+struct Kind {
+    layout: Layout,
+    direct: Direct,
+    persistent: bool,
+}
+
+const DEFAULT: Kind = Kind { layout: Layout::Bits64, direct: Direct::Auto, persistent: false };
+
+fn killed_again_and_again(kind: Kind, kills: u64) {
     let folder = tempfile::tempdir().unwrap();
-    let mut front = Front::new(folder.path(), layout, direct);
+    let mut front = Front::new(folder.path(), kind);
     let mut backend = front.site.start(false);
     let mut unanswered = 0;
     for kill in 0..kills {
@@ -310,21 +364,38 @@ fn killed_again_and_again(layout: Layout, direct: Direct, kills: u64) {
 
 #[test]
 fn slots_of_64_bits_past_the_page_cache() {
-    killed_again_and_again(Layout::Bits64, Direct::Auto, kills(KILLS));
+    killed_again_and_again(DEFAULT, kills(KILLS));
 }
 
 #[test]
 fn slots_of_64_bits_through_the_page_cache() {
-    killed_again_and_again(Layout::Bits64, Direct::Never, kills(KILLS));
+    killed_again_and_again(Kind { direct: Direct::Never, ..DEFAULT }, kills(KILLS));
 }
 
 #[test]
 fn slots_of_32_bits_past_the_page_cache() {
-    killed_again_and_again(Layout::Bits32, Direct::Auto, kills(KILLS));
+    killed_again_and_again(Kind { layout: Layout::Bits32, ..DEFAULT }, kills(KILLS));
+}
+
+#[test]
+fn mapped_pages_past_the_page_cache() {
+    killed_again_and_again(Kind { persistent: true, ..DEFAULT }, kills(KILLS));
+}
+
+#[test]
+fn mapped_pages_through_the_page_cache() {
+    let kind = Kind { persistent: true, direct: Direct::Never, ..DEFAULT };
+    killed_again_and_again(kind, kills(KILLS));
 }
 
 #[test]
 #[ignore = "takes minutes"]
 fn a_thousand_kills() {
-    killed_again_and_again(Layout::Bits64, Direct::Auto, kills(MANY_KILLS));
+    killed_again_and_again(DEFAULT, kills(MANY_KILLS));
+}
+
+#[test]
+#[ignore = "takes minutes"]
+fn a_thousand_kills_with_mapped_pages() {
+    killed_again_and_again(Kind { persistent: true, ..DEFAULT }, kills(MANY_KILLS));
 }

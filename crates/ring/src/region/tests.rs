@@ -251,3 +251,18 @@ fn each_page_explains_two_faults_however_slow_others_were() {
     assert_eq!(memory.excess_faults(7), 7);
     assert_eq!(memory.excess_delays(1), 1);
 }
+
+#[test]
+fn bytes_are_copied_from_memory_to_memory() {
+    let [a, b] = [(); 2].map(|()| Memory::anonymous(8192).unwrap());
+    a.write(100, &[7; 300]).unwrap();
+    a.copy_to(150, &b, 8192 - 200, 200).unwrap();
+    let mut bytes = [0; 201];
+    b.read(8192 - 201, &mut bytes).unwrap();
+    assert_eq!((bytes[0], &bytes[1..]), (0, &[7; 200][..]));
+    for (from, to) in [(8192 - 199, 0), (0, 8192 - 199), (u64::MAX, 0), (0, 1 << 40)] {
+        let refused = a.copy_to(from, &b, to, 200);
+        assert!(matches!(refused, Err(Violation::Outside { len: 200, .. })), "{from} {to}");
+    }
+    a.copy_to(0, &a, 100, 8).unwrap();
+}

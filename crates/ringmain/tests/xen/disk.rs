@@ -19,6 +19,7 @@ const QCOW2: &str = "/var/lib/xen/images/b.qcow2";
 const DEVICE_FILE: &str = "/root/device";
 /// Its number in the store: that of a device file (202 << 8 | 16).
 const XVDB: u32 = 51728;
+const XVDC: u32 = XVDB + 16;
 /// Length of the image in MiB: sparse, so most of it takes no space.
 const LENGTH: u64 = 96;
 
@@ -28,8 +29,18 @@ fn disk(access: &str) -> String {
 }
 
 fn report(scene: &Scene, guest: &Domain) -> Option<DiskReport> {
-    let name = format!("vbd{}.{XVDB}", guest.id());
+    report_of(scene, guest, XVDB)
+}
+
+fn report_of(scene: &Scene, guest: &Domain, device: u32) -> Option<DiskReport> {
+    let name = format!("vbd{}.{device}", guest.id());
     scene.stats().disks.into_iter().find(|disk| disk.name == name)
+}
+
+/// Whether pages of the guest stay mapped for a disk.
+fn is_persistent(scene: &Scene, guest: &Domain, device: u32) -> bool {
+    let report = report_of(scene, guest, device).expect("the disk");
+    report.features.iter().any(|feature| feature == "persistent-grants")
 }
 
 /// KiB that the image takes.
@@ -51,6 +62,7 @@ fn booted(name: &str) -> (Scene, Domain) {
     let guest = scene.dom0.create(&spec).unwrap();
     guest.ready(LIMIT).unwrap_or_else(|error| panic!("{error}\n{}", scene.log()));
     must(&scene, &guest, "until [ -b /dev/xvdb ]; do usleep 50000; done");
+    assert!(is_persistent(&scene, &guest, XVDB), "stock Linux has persistent grants");
     (scene, guest)
 }
 
@@ -62,9 +74,11 @@ fn qemu_img(arguments: &[&str], image: &Path) {
 }
 
 /// A disk with 65,536 sectors of 512 bytes comes and goes. What the guest wrote is there when it
-/// comes again.
-fn keeps_files(scene: &Scene, guest: &Domain, target: &str, sector: &str) {
+/// comes again. The pages of its data stay mapped if they are to be `persistent`.
+fn keeps_files(scene: &Scene, guest: &Domain, target: &str, sector: &str, persistent: bool) {
     let must = |command: &str| must(scene, guest, command);
+    let parameter = "/sys/module/xen_blkfront/parameters/feature_persistent";
+    must(&format!("echo {} >{parameter}", u8::from(persistent)));
     let attach = format!(
         "xl block-attach {} 'format=raw,vdev=xvdc,access=rw,script=block-ringmain,target={target}'",
         guest.id()
@@ -77,6 +91,7 @@ fn keeps_files(scene: &Scene, guest: &Domain, target: &str, sector: &str) {
     scene.dom0.must(&attach, LIMIT).unwrap();
     must("until [ -b /dev/xvdc ]; do usleep 50000; done");
     assert_eq!(must("cat /sys/block/xvdc/size").trim(), "65536");
+    assert_eq!(is_persistent(scene, guest, XVDC), persistent);
     assert_eq!(must("cat /sys/block/xvdc/queue/logical_block_size").trim(), sector);
     must("/bin/mke2fs -q -t ext4 /dev/xvdc && mount -t ext4 /dev/xvdc /mnt");
     must("cd /mnt && dd if=/dev/urandom of=h bs=64k count=64 && sha256sum h >/tmp/h");
@@ -95,7 +110,7 @@ fn keeps_files_on_qcow2(scene: &Scene, guest: &Domain) {
     qemu_img(&["create", "-q", "-f", "qcow2", "-o", "size=32M"], &image);
     scene.dom0.copy(&image, QCOW2).unwrap();
     // The file is shorter: as a raw image it would be a shorter disk.
-    keeps_files(scene, guest, &format!("qcow2:{QCOW2}"), "512");
+    keeps_files(scene, guest, &format!("qcow2:{QCOW2}"), "512", false);
     scene.dom0.fetch(QCOW2, &image).unwrap();
     qemu_img(&["check", "-q", "-f", "qcow2"], &image);
     scene.dom0.must(&format!("rm {QCOW2}"), LIMIT).unwrap();
@@ -107,7 +122,7 @@ fn keeps_files_on_a_block_device(scene: &Scene, guest: &Domain) {
         "modprobe loop && truncate -s 32M {DEVICE_FILE} && losetup -b 4096 --show -f {DEVICE_FILE}"
     );
     let device = scene.dom0.must(&make, LIMIT).unwrap();
-    keeps_files(scene, guest, device.trim(), "4096");
+    keeps_files(scene, guest, device.trim(), "4096", true);
     let remove = format!("losetup -d {} && rm {DEVICE_FILE}", device.trim());
     scene.dom0.must(&remove, LIMIT).unwrap();
 }

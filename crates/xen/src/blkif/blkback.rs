@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hypervisor::Hypervisor;
+use hypervisor::{Grants, Hypervisor};
 use ring::Engine;
 use runtime::poll::PollingPolicy;
 use storage::Disks;
@@ -11,6 +11,7 @@ use storage::image::Direct;
 use storage::limits::DiskRates;
 
 use super::limits::LimitTable;
+use crate::page_budget::PageBudget;
 use crate::xenbus::GrantCopyEngine;
 
 /// How vbds are to be served.
@@ -34,6 +35,10 @@ pub struct Blkback {
     pub disks: Arc<Disks>,
     /// The engine that makes grant copies.
     pub engine: Arc<dyn Engine>,
+    /// Maps pages that stay mapped.
+    pub grants: Arc<dyn Grants>,
+    /// How many more pages all vbds together may keep mapped.
+    pub budget: Arc<PageBudget>,
     /// The limits of vbds.
     pub limits: LimitTable,
     /// The operator's configuration.
@@ -44,8 +49,10 @@ impl Blkback {
     /// A driver whose vbds are disks of `disks`.
     pub fn new(disks: Arc<Disks>, hypervisor: &Hypervisor, mut config: BlkbackConfig) -> Self {
         config.queues = config.queues.max(1);
-        let engine = Arc::new(GrantCopyEngine(Arc::clone(&hypervisor.grants)));
-        Blkback { disks, engine, limits: LimitTable::new(config.limits), config }
+        let grants = Arc::clone(&hypervisor.grants);
+        let engine = Arc::new(GrantCopyEngine(Arc::clone(&grants)));
+        let limits = LimitTable::new(config.limits);
+        Blkback { disks, engine, grants, budget: Arc::default(), limits, config }
     }
 
     /// Whether an image with this path, which has no `..`, may be served.

@@ -24,6 +24,15 @@ pub fn write_offer(nodes: &dyn Nodes, path: &str, queues: u16) -> Result<(), Sto
     nodes.put(&format!("{path}/feature-max-indirect-segments"), MAX_INDIRECT_SEGMENTS)
 }
 
+/// Whether an end of a vbd, whose directory is `path`, knows persistent grants. Any other value than
+/// 1, which no end writes, means no.
+///
+/// # Errors
+/// When the store fails.
+pub fn is_persistent(nodes: &dyn Nodes, path: &str) -> Result<bool, StoreError> {
+    Ok(nodes.find(&format!("{path}/feature-persistent"))?.as_deref() == Some("1"))
+}
+
 /// Why the keys of a frontend are not accepted.
 #[derive(Debug, Error)]
 pub enum NegotiationError {

@@ -1,9 +1,14 @@
 //! A queue of a vbd: a ring whose requests become requests of the block pipeline.
 //!
 //! A request is handed to the pipeline in the format of virtio-blk, in memory of this process: a
-//! header, data, and a byte for the status. Grant copies move data between that memory and the
-//! guest's pages, with one call for each burst. Data of writes is copied when requests are taken
-//! out of the ring, and data of reads when completed requests are published.
+//! header, data, and a byte for the status. Data is copied between that memory and the guest's
+//! pages: from writes when requests are taken out of the ring, and to reads when they are completed.
+//! Pages that stay mapped are copied by the worker itself, and others by grant copies, with one call
+//! for each burst.
+//!
+//! The kernel could also use mapped pages directly. But a domain 0 without hardware virtualization
+//! spends several times as many instructions to look up a mapped page of another domain as to copy a
+//! page.
 //!
 //! Requests are answered in the order of the ring. So a slot without a published response still
 //! holds its request, and after this process was killed, its successor finds in the ring all
@@ -26,6 +31,7 @@ mod transfer;
 
 use super::buffers::Buffers;
 use super::layout::{LEN_32, LEN_64, Layout};
+use super::persistent_grants::PersistentGrants;
 use super::request::{self, MAX_INDIRECT_SEGMENTS, SEGMENT, What};
 use entry::Entry;
 use transfer::{Transfer, control_at};
@@ -54,6 +60,8 @@ pub struct QueueParts {
     pub domain: DomId,
     /// The engine that makes grant copies.
     pub engine: Arc<dyn Engine>,
+    /// Its pages that stay mapped; `None`: the frontend has no persistent grants.
+    pub persistent: Option<PersistentGrants>,
     /// The disk that requests go to.
     pub disk: Arc<Disk>,
     /// Another process served the ring before, and may have been stopped at any point.
@@ -90,6 +98,7 @@ struct BlkQueue<const WORDS: usize> {
     disk: Arc<Disk>,
     transfer: Transfer,
     buffers: Buffers,
+    persistent: Option<PersistentGrants>,
     /// Requests that are taken, by slot.
     entries: Box<[Entry]>,
     /// Number of the next request to hand to the pipeline. The requests from there to the next one
@@ -103,7 +112,7 @@ struct BlkQueue<const WORDS: usize> {
 
 impl<const WORDS: usize> BlkQueue<WORDS> {
     fn new(parts: QueueParts) -> Result<Self, StartError> {
-        let QueueParts { ring, pages, channel, layout, domain, engine, disk, resumed } = parts;
+        let QueueParts { ring, pages, channel, layout, domain, engine, disk, resumed, .. } = parts;
         let ring = BackRing::attach_pages(ring, 0, pages)?;
         let size = ring.size() as usize;
         let transfer = Transfer::new(domain, engine, size)?;
@@ -115,6 +124,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
             disk,
             transfer,
             buffers: Buffers::new(BUFFERS as u32),
+            persistent: parts.persistent,
             entries: (0..size).map(|_| Entry::default()).collect(),
             handed,
             full: false,
@@ -176,28 +186,52 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
                 break;
             };
             let at = self.slot(self.ring.upcoming());
-            let entry = &mut self.entries[at];
-            entry.begin(request, span);
-            match request.what {
-                What::Data { list: Some(page), segments, .. } => {
-                    self.transfer.fetch(at, page, 0, span.at, segments * SEGMENT as u16, entry);
-                }
-                What::Data { segments, .. } => {
-                    let bytes = request::slot_segments(self.layout, &words);
-                    entry.read_segments(bytes.get(..usize::from(segments) * SEGMENT));
-                }
-                What::Discard(sectors) => {
-                    let end = request.sector.checked_add(sectors);
-                    let disk = self.disk.image().bytes() / SECTOR;
-                    if end.is_none_or(|end| end > disk) {
-                        entry.refusal = Some(Refusal::OutOfRange);
-                    }
-                }
-                What::Flush | What::Refused(_) => {}
-            }
+            self.entries[at].begin(request, span);
+            self.read_slot(at, &words);
             self.ring.take(1);
         }
         Ok(())
+    }
+
+    /// Reads the rest of a request, or requests a copy of its list of segments.
+    fn read_slot(&mut self, at: usize, words: &[u32; WORDS]) {
+        let entry = &mut self.entries[at];
+        match entry.what {
+            What::Data { list, segments, .. } => {
+                let len = usize::from(segments) * SEGMENT;
+                let persistent = self.persistent.as_mut();
+                match (list, list.and_then(|page| persistent?.find_list(page))) {
+                    (None, _) => {
+                        let bytes = request::slot_segments(self.layout, words);
+                        entry.read_segments(bytes.get(..len));
+                    }
+                    (Some(_), Some((memory, addr))) => read_list(entry, memory, addr, len),
+                    (Some(page), None) => {
+                        self.transfer.fetch(at, page, 0, entry.span.at, len as u16, entry);
+                        return;
+                    }
+                }
+                self.find_pages(at);
+            }
+            What::Discard(sectors) => {
+                let end = entry.sector.checked_add(sectors);
+                let disk = self.disk.image().bytes() / SECTOR;
+                if end.is_none_or(|end| end > disk) {
+                    entry.refusal = Some(Refusal::OutOfRange);
+                }
+            }
+            What::Flush | What::Refused(_) => {}
+        }
+    }
+
+    /// Finds the mapped pages of a request's data, if all of them are mapped.
+    fn find_pages(&mut self, at: usize) {
+        let (entry, Some(persistent)) = (&mut self.entries[at], &mut self.persistent) else {
+            return;
+        };
+        if entry.refusal.is_some() || !persistent.find(&entry.segments, &mut entry.pages) {
+            entry.pages.clear();
+        }
     }
 
     /// Reads the lists of segments, which were copied to the place of the data.
@@ -208,24 +242,26 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
             let entry = &mut self.entries[at];
             if let What::Data { list: Some(_), segments, .. } = entry.what
                 && entry.refusal.is_none()
+                && entry.segments.is_empty()
             {
                 // The list is copied into private memory, which is not shared with anything else.
-                let mut bytes = [0; MAX_INDIRECT_SEGMENTS as usize * SEGMENT];
-                let list = &mut bytes[..usize::from(segments) * SEGMENT];
-                let read = self.transfer.memory.read(entry.span.at.into(), list).is_ok();
-                entry.read_segments(read.then_some(&*list));
+                let (addr, len) = (entry.span.at.into(), usize::from(segments) * SEGMENT);
+                read_list(entry, &self.transfer.memory, addr, len);
+                self.find_pages(at);
             }
             number = number.wrapping_add(1);
         }
     }
 
-    /// Requests copies of the data of writes.
+    /// Copies the data of writes from mapped pages, and requests the other copies.
     fn fetch_data(&mut self, first: u32) {
         let mut number = first;
         while number != self.ring.upcoming() {
             let at = self.slot(number);
             let entry = &mut self.entries[at];
-            if entry.writes() {
+            if entry.writes() && entry.is_mapped() {
+                self.transfer.copy_mapped(entry, self.persistent.as_ref());
+            } else if entry.writes() {
                 let (mut to, segments) = (entry.span.at, std::mem::take(&mut entry.segments));
                 for segment in &segments {
                     self.transfer.fetch(at, segment.page, segment.offset, to, segment.len, entry);
@@ -271,6 +307,15 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
     }
 }
 
+/// Reads the list of segments of a request, which lies at `addr` in `memory` and has `len` bytes. The
+/// list is copied once, and only the copy is used.
+fn read_list(entry: &mut Entry, memory: &Memory, addr: u64, len: usize) {
+    let mut bytes = [0; MAX_INDIRECT_SEGMENTS as usize * SEGMENT];
+    let list = &mut bytes[..len];
+    let read = memory.read(addr, list).is_ok();
+    entry.read_segments(read.then_some(&*list));
+}
+
 fn header(kind: u32, sector: u64) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..4].copy_from_slice(&kind.to_le_bytes());
@@ -314,7 +359,10 @@ impl<const WORDS: usize> RequestQueue for BlkQueue<WORDS> {
             return;
         }
         if entry.status == BlockStatus::Ok && entry.reads() {
-            self.transfer.deliver(at, entry);
+            match entry.is_mapped() {
+                true => self.transfer.copy_mapped(entry, self.persistent.as_ref()),
+                false => self.transfer.deliver(at, entry),
+            }
         }
     }
 

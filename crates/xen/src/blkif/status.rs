@@ -33,4 +33,6 @@ pub struct Connected {
     pub ring_pages: usize,
     /// The layout of its slots.
     pub layout: Layout,
+    /// The frontend's grants are persistent: its pages stay mapped.
+    pub persistent: bool,
 }

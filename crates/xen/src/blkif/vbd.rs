@@ -16,7 +16,8 @@ use tracing::{info, warn};
 
 use super::blkback::Blkback;
 use super::error::VbdError;
-use super::negotiation::{FrontendKeys, write_offer};
+use super::negotiation::{FrontendKeys, is_persistent, write_offer};
+use super::persistent_grants::PersistentGrants;
 use super::queue::{self, QueueParts};
 use super::settings::Settings;
 use super::status::{Connected, VbdStatus};
@@ -62,6 +63,8 @@ struct Medium {
 /// before.
 struct Connection {
     keys: FrontendKeys,
+    /// The frontend's grants are persistent.
+    persistent: bool,
     /// Queues that are not attached yet.
     ready: Vec<Box<dyn RequestQueue>>,
     /// Queues that are attached.
@@ -137,6 +140,14 @@ impl Vbd {
         Ok(told.filter(|block| BLOCKS.contains(block)))
     }
 
+    /// Whether the grants of the frontend are persistent. A frontend reads the backend's key only
+    /// when it connects, so one that continues goes by what an earlier daemon wrote.
+    fn agree_on_persistent_grants(&self, resumed: bool) -> Result<bool, StoreError> {
+        let nodes = self.node.nodes();
+        let agrees = is_persistent(nodes, self.node.frontend())?;
+        Ok(agrees && (!resumed || is_persistent(nodes, self.node.backend())?))
+    }
+
     fn close(&mut self) {
         if let Some(medium) = self.medium.take() {
             self.driver.limits.close(self.node.id());
@@ -150,8 +161,14 @@ impl Vbd {
         &self,
         keys: &FrontendKeys,
         disk: &Arc<Disk>,
+        persistent: bool,
         resumed: bool,
     ) -> Result<Vec<Box<dyn RequestQueue>>, VbdError> {
+        let domain = self.node.id().domain;
+        let pages = || {
+            let Blkback { grants, budget, .. } = &*self.driver;
+            PersistentGrants::new(domain, Arc::clone(grants), Arc::clone(budget))
+        };
         let mut queues = Vec::with_capacity(keys.queues.len());
         for queue in &keys.queues {
             queues.push(queue::start(QueueParts {
@@ -159,8 +176,9 @@ impl Vbd {
                 pages: queue.ring.len(),
                 channel: self.node.bind(queue.port)?,
                 layout: keys.layout,
-                domain: self.node.id().domain,
+                domain,
                 engine: Arc::clone(&self.driver.engine),
+                persistent: persistent.then(pages),
                 disk: Arc::clone(disk),
                 resumed,
             })?);
@@ -197,6 +215,7 @@ impl Device for Vbd {
             queues: connection.keys.queues.len(),
             ring_pages: connection.keys.queues.first().map_or(0, |queue| queue.ring.len()),
             layout: connection.keys.layout,
+            persistent: connection.persistent,
         };
         VbdStatus {
             bus: bus.clone(),
@@ -226,7 +245,8 @@ impl Device for Vbd {
         let keys = FrontendKeys::read(node.nodes(), node.frontend(), self.offered()?)?;
         let told = node.nodes().number::<u64>(&node.backend_key("sectors"))?;
         let disk = self.open(settings, resumed)?;
-        let ready = self.queues(&keys, &disk, resumed)?;
+        let persistent = self.agree_on_persistent_grants(resumed)?;
+        let ready = self.queues(&keys, &disk, persistent, resumed)?;
         self.sectors = match told {
             Some(told) if resumed => told,
             _ => disk.image().bytes() / SECTOR,
@@ -236,7 +256,7 @@ impl Device for Vbd {
             warn!(port = %self.node.id(), reason = %error, "cannot make the image's data stable");
         }
         info!(port = %self.node.id(), queues = ready.len(), resumed, "connected");
-        self.connection = Some(Connection { keys, ready, attached: Vec::new() });
+        self.connection = Some(Connection { keys, persistent, ready, attached: Vec::new() });
         Ok(())
     }
 
@@ -245,6 +265,8 @@ impl Device for Vbd {
         let put = |key: &str, value: u64| nodes.put(&self.node.backend_key(key), value);
         let discards = settings.discard && disk.image().discards();
         put("feature-flush-cache", 1)?;
+        let persistent = self.connection.as_ref().is_some_and(|connection| connection.persistent);
+        put("feature-persistent", persistent.into())?;
         put("feature-discard", discards.into())?;
         if discards {
             put("discard-granularity", DISCARD_GRANULARITY.into())?;

@@ -13,7 +13,7 @@ use switch::PortId;
 use super::device_queue::Uplink;
 use super::extensions::Extensions;
 use super::options::{PortOptions, ServiceConfig};
-use super::static_grants::PageBudget;
+use crate::page_budget::PageBudget;
 use crate::xenbus::GrantCopyEngine;
 
 /// State that all vifs share.

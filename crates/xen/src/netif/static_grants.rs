@@ -24,6 +24,7 @@ use hypervisor::{DomId, GrantRef, Grants, PAGE};
 use ring::{Page, Pages};
 
 use crate::netif::hash_control::{CtrlError, CtrlSlot, ctrl_type};
+use crate::page_budget::PageBudget;
 
 /// Bytes of an entry of a list: `struct xen_netif_gref`.
 const ENTRY: usize = 8;
@@ -33,10 +34,6 @@ pub const MAX_LIST: u32 = (PAGE / ENTRY) as u32;
 
 /// `XEN_NETIF_CTRLF_GREF_readonly`.
 pub const READ_ONLY: u16 = 1;
-
-/// Pages that the vifs of one service may keep mapped: few enough that rings always find addresses
-/// (of 65530 mappings that Linux allows a process, `vm.max_map_count`).
-const MAX_PAGES: usize = 24 << 10;
 
 /// An entry of a list (`struct xen_netif_gref`, little endian).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,28 +81,6 @@ pub trait GrantedLists {
 
     /// Copies to the start of such a page. False when it is not granted for writing.
     fn write(&self, reference: GrantRef, bytes: &[u8]) -> bool;
-}
-
-/// The number of further pages that all vifs together may keep mapped.
-#[derive(Debug)]
-pub struct PageBudget(AtomicUsize);
-
-impl Default for PageBudget {
-    fn default() -> Self {
-        PageBudget(AtomicUsize::new(MAX_PAGES))
-    }
-}
-
-impl PageBudget {
-    fn take(&self, pages: usize) -> bool {
-        self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(pages))
-            .is_ok()
-    }
-
-    fn release(&self, pages: usize) {
-        self.0.fetch_add(pages, Ordering::Relaxed);
-    }
 }
 
 /// The mapped pages of one queue, as its worker finds them.

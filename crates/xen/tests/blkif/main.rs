@@ -4,5 +4,6 @@ mod blkfront;
 mod faults;
 mod hostile;
 mod limits;
+mod persistent_grants;
 mod storms;
 mod vbd;

@@ -38,10 +38,8 @@ fn a_frontend_is_told_what_it_needs() {
         assert_eq!(front.back_number(key), Some(value), "{key}");
     }
     assert!(front.back_number("physical-sector-size") >= Some(512));
-    assert_eq!(
-        (front.back_key("feature-barrier"), front.back_key("feature-persistent")),
-        (None, None)
-    );
+    assert_eq!(front.back_key("feature-barrier"), None);
+    assert_eq!(front.back_number("feature-persistent"), Some(0), "this frontend has none");
     wait(|| host.is_connected(&front));
     let vbd = host.vbd(&front).unwrap();
     let connected = vbd.connected.unwrap();
@@ -56,8 +54,8 @@ fn any_layout_and_any_number_of_queues_and_pages() {
     for layout in [Some(Layout::Bits64), Some(Layout::Bits32), None] {
         for (queues, order) in [(1, None), (1, Some(4)), (2, Some(0)), (4, Some(1)), (4, None)] {
             domain += 1;
-            let start = u32::MAX - 40;
-            let spec = Spec { layout, queues, order, start, ..Spec::default() };
+            let (start, persistent) = (u32::MAX - 40, domain % 2 == 0);
+            let spec = Spec { layout, queues, order, start, persistent, ..Spec::default() };
             let front = Front::connected(&host, domain, spec);
             assert_eq!(host.vbd(&front).unwrap().connected.unwrap().queues, queues as usize);
             for (n, queue) in front.queues.iter().enumerate() {
@@ -210,9 +208,10 @@ fn keys_that_change_end_a_connection() {
 #[test]
 fn a_daemon_that_comes_later_goes_on() {
     let mut host = Host::new(2);
-    for layout in [Layout::Bits64, Layout::Bits32] {
-        let domain = if layout == Layout::Bits64 { 1 } else { 2 };
-        let spec = Spec { layout: Some(layout), queues: 2, order: Some(1), ..Spec::default() };
+    let kinds = [(Layout::Bits64, false), (Layout::Bits32, false), (Layout::Bits64, true)];
+    for (domain, (layout, persistent)) in (1..).zip(kinds) {
+        let (layout, order) = (Some(layout), Some(1));
+        let spec = Spec { layout, queues: 2, order, persistent, ..Spec::default() };
         let front = Front::connected(&host, domain, spec);
         for round in 0..5 {
             let under_way = |queue: usize| {
@@ -336,8 +335,9 @@ proptest! {
     #[test]
     fn requests_do_what_they_do_to_a_list_of_bytes(steps in steps()) {
         let host = Host::new(2);
-        for (domain, layout) in [(1, Some(Layout::Bits64)), (2, None)] {
-            let spec = Spec { layout, queues: 2, ..Spec::default() };
+        let kinds = [(Some(Layout::Bits64), false), (None, false), (Some(Layout::Bits64), true)];
+        for (domain, (layout, persistent)) in (1..).zip(kinds) {
+            let spec = Spec { layout, queues: 2, persistent, ..Spec::default() };
             let front = Front::connected(&host, domain, spec);
             let mut model = vec![0; SECTORS as usize * SECTOR];
             play(&front, &mut model, &steps);

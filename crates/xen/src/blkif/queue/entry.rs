@@ -3,6 +3,7 @@
 use storage::command::{BlockStatus, Refusal};
 
 use crate::blkif::buffers::Span;
+use crate::blkif::persistent_grants::PagePlace;
 use crate::blkif::request::{self, BlkRequest, Segment, What, op};
 
 /// `BLKIF_RSP_` values.
@@ -20,6 +21,8 @@ pub(super) struct Entry {
     pub what: What,
     /// The segments of its data.
     pub segments: Vec<Segment>,
+    /// The mapped page of each segment; empty: the pages are not mapped.
+    pub pages: Vec<PagePlace>,
     /// The place of its data in this process.
     pub span: Span,
     /// Bytes of its data.
@@ -41,6 +44,7 @@ impl Default for Entry {
             sector: 0,
             what: What::Flush,
             segments: Vec::new(),
+            pages: Vec::new(),
             span: Span::default(),
             bytes: 0,
             refusal: None,
@@ -57,6 +61,7 @@ impl Entry {
         let BlkRequest { id, operation, sector, what } = request;
         (self.id, self.operation, self.sector, self.what) = (id, operation, sector, what);
         self.segments.clear();
+        self.pages.clear();
         (self.span, self.bytes, self.status) = (span, 0, BlockStatus::Ok);
         self.refusal = match what {
             What::Refused(refusal) => Some(refusal),
@@ -71,6 +76,11 @@ impl Entry {
             Ok(bytes) => self.bytes = bytes,
             Err(refusal) => self.refusal = Some(refusal),
         }
+    }
+
+    /// Whether the pages of its data are mapped.
+    pub fn is_mapped(&self) -> bool {
+        !self.pages.is_empty()
     }
 
     /// Whether its data comes from the guest.

@@ -1,4 +1,4 @@
-//! The data of requests, between the guest's pages and memory of this process.
+//! The data of requests on its way between the guest's pages and memory of this process.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use storage::command::{BlockStatus, Refusal};
 
 use super::entry::Entry;
 use super::{BATCH, BUFFERS};
+use crate::blkif::persistent_grants::PersistentGrants;
 
 /// Bytes of each request's own part of the memory, behind the data: header, range, status.
 const CONTROL: usize = 64;
@@ -78,6 +79,27 @@ impl Transfer {
         }
         self.incoming.clear();
         true
+    }
+
+    /// Copies the data of a request from or to pages that are mapped.
+    pub fn copy_mapped(&self, entry: &mut Entry, pages: Option<&PersistentGrants>) {
+        let (memory, writes) = (&self.memory, entry.writes());
+        let mut at = u64::from(entry.span.at);
+        for (segment, place) in entry.segments.iter().zip(&entry.pages) {
+            let copied =
+                pages.and_then(|pages| pages.memory(*place)).is_some_and(|(page, addr)| {
+                    let (addr, len) = (addr + u64::from(segment.offset), u32::from(segment.len));
+                    match writes {
+                        true => page.copy_to(addr, memory, at, len).is_ok(),
+                        false => memory.copy_to(at, page, addr, len).is_ok(),
+                    }
+                });
+            if !copied {
+                entry.refusal = Some(Refusal::Grant);
+                entry.status = BlockStatus::IoErr;
+            }
+            at += u64::from(segment.len);
+        }
     }
 
     /// Requests the copies of the data that was read.

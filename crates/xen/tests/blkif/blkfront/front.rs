@@ -23,6 +23,8 @@ pub struct Spec {
     pub order: Option<u32>,
     /// Where the indices of its rings begin.
     pub start: u32,
+    /// Its grants are persistent.
+    pub persistent: bool,
     /// Further keys of the backend.
     pub back_keys: Vec<(&'static str, &'static str)>,
 }
@@ -30,7 +32,8 @@ pub struct Spec {
 impl Default for Spec {
     fn default() -> Self {
         let layout = Some(Layout::NATIVE);
-        Spec { layout, queues: 1, order: None, start: 0, back_keys: Vec::new() }
+        let back_keys = Vec::new();
+        Spec { layout, queues: 1, order: None, start: 0, persistent: false, back_keys }
     }
 }
 
@@ -110,6 +113,12 @@ impl Front {
         store.nodes().put(&format!("{path}/{key}"), value).unwrap();
     }
 
+    pub fn remove_back(&self, key: &str) {
+        let store = self.machine.hypervisor(DomId(0)).store;
+        let path = self.device(|device| device.backend_path());
+        store.nodes().remove(&format!("{path}/{key}")).unwrap();
+    }
+
     pub fn back_key(&self, key: &str) -> Option<String> {
         let store = self.machine.hypervisor(DomId(0)).store;
         let path = self.device(|device| device.backend_path());
@@ -142,6 +151,7 @@ impl Front {
         if let Some(order) = spec.order {
             self.put("ring-page-order", order);
         }
+        self.put("feature-persistent", u8::from(spec.persistent));
         self.put("multi-queue-num-queues", spec.queues);
         for (n, queue) in self.queues.iter().enumerate() {
             let at = |key: &str| match spec.queues {
