@@ -73,14 +73,15 @@ impl Overlays {
         self.overlays.push(Overlay { spec, service });
     }
 
-    /// Tries again to start overlays that are not in service.
-    pub fn maintain(&mut self) {
+    /// Tries again to start overlays that are not in service. True: there are overlays.
+    pub fn maintain(&mut self) -> bool {
         for overlay in self.overlays.iter_mut().filter(|overlay| overlay.service.is_err()) {
             overlay.service = start(&self.fabric, &overlay.spec);
             if overlay.service.is_ok() {
                 info!(overlay = %overlay.spec.name, "in service now");
             }
         }
+        !self.overlays.is_empty()
     }
 
     /// The descriptions of all overlays.

@@ -15,21 +15,23 @@ pub struct PeriodicTask {
 
 impl PeriodicTask {
     /// Starts a thread of this name, and of this kind if it needs less than control threads, that
-    /// calls `work` after each interval.
+    /// calls `work` after `first`, and then again and again, each time after the interval that the
+    /// last call returned.
     ///
     /// # Errors
     /// When no thread can be started.
     pub fn start(
         name: &str,
         role: Option<Role>,
-        interval: Duration,
-        work: impl Fn() + Send + 'static,
+        first: Duration,
+        work: impl Fn() -> Duration + Send + 'static,
     ) -> io::Result<PeriodicTask> {
         let (stop, stopped) = mpsc::channel();
         let thread = Builder::new().name(name.into()).spawn(move || {
             role.into_iter().for_each(sandbox::enter_thread);
+            let mut interval = first;
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(interval) {
-                work();
+                interval = work();
             }
         })?;
         Ok(PeriodicTask { stop: Some(stop), thread: Some(thread) })

@@ -241,8 +241,9 @@ impl Ports {
     }
 
     /// Does periodic work: logs which ports have stopped, and sums up the counts of removed vifs,
-    /// which would otherwise accumulate.
-    pub fn maintain(&mut self) {
+    /// which would otherwise accumulate. True: there are mirrors, which vifs that come follow only
+    /// here.
+    pub fn maintain(&mut self) -> bool {
         self.without_removal(|_, _| ());
         self.follow_mirrors();
         for (name, port) in &mut self.ports {
@@ -253,6 +254,7 @@ impl Ports {
                 warn!(port = %name, %reason, "stopped");
             }
         }
+        self.ports.values().any(|port| port.spec.settings.mirror.is_some())
     }
 
     /// The descriptions of the ports that could not be started, and the restrictions of each.

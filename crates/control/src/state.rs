@@ -38,8 +38,11 @@ mod workers;
 
 pub use workers::MakeEngine;
 
-/// How often the ports and the address table are maintained.
+/// How often the ports and the address table are maintained while something waits for that, such as
+/// a port that is not in service.
 const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(2);
+/// How often while nothing does. The time of an idle daemon is mostly that of this maintenance.
+const QUIET_INTERVAL: Duration = Duration::from_secs(6);
 /// Longest profile, in seconds.
 const LONGEST_PROFILE: u32 = 3600;
 
@@ -141,8 +144,11 @@ impl DaemonState {
         let mut tasks = vec![maintain];
         if self.config.balance && self.config.workers > 1 {
             let state = Arc::clone(self);
-            let balance = move || state.balance();
             let (role, interval) = (Some(sandbox::Role::Task), balance::INTERVAL);
+            let balance = move || {
+                state.balance();
+                interval
+            };
             tasks.push(PeriodicTask::start("rm-balance", role, interval, balance)?);
         }
         Ok(tasks)
@@ -164,34 +170,44 @@ impl DaemonState {
         }
     }
 
-    fn maintain(&self) {
+    /// Returns the time until the next maintenance.
+    fn maintain(&self) -> Duration {
         self.fabric.age();
         self.end_profile();
-        self.lock().maintain();
-        self.overlays.lock().maintain();
-        self.start_missing();
+        let has_mirrors = self.lock().maintain();
+        let has_overlays = self.overlays.lock().maintain();
+        let is_missing = self.start_missing();
+        match has_mirrors || has_overlays || is_missing {
+            true => MAINTENANCE_INTERVAL,
+            false => QUIET_INTERVAL,
+        }
     }
 
-    /// Tries again to start the ports that are not in service. The ports are not locked meanwhile,
-    /// so that requests do not wait for a start that blocks.
-    fn start_missing(&self) {
+    /// Tries again to start the ports and disks that are not in service. The ports are not locked
+    /// meanwhile, so that requests do not wait for a start that blocks. False: all are in service.
+    fn start_missing(&self) -> bool {
+        let mut is_missing = false;
         let missing = self.lock().not_in_service();
+        is_missing |= !missing.is_empty();
         for (spec, restrictions) in missing {
             let workers = self.config.workers;
             let backend = backend::start(&self.fabric, &spec, &restrictions, workers);
             self.lock().started(&spec, backend);
         }
         let missing = self.disks.lock().not_in_service();
+        is_missing |= !missing.is_empty();
         for spec in missing {
             let port = self.starter.start(&spec);
             let surplus = self.disks.lock().started(&spec, port);
             drop(surplus);
         }
         let missing = self.disks.lock().xen_not_in_service();
+        is_missing |= missing.is_some();
         if let Some(spec) = missing {
             let service = self.starter.start_xen(&spec);
             self.disks.lock().xen_started(service);
         }
+        is_missing
     }
 
     fn add_disk(&self, object: &Map<String, Json>) -> Result<Reply, String> {

@@ -14,7 +14,11 @@ fn ports() -> Ports {
 
 /// A vhost-user port that listens at `socket`.
 fn spec(socket: &Path) -> PortSpec {
-    let object = json!({ "name": "a", "kind": "vhost-user", "socket": socket });
+    named("a", socket)
+}
+
+fn named(name: &str, socket: &Path) -> PortSpec {
+    let object = json!({ "name": name, "kind": "vhost-user", "socket": socket });
     PortSpec::from_request(
         object.as_object().unwrap(),
         [].into_iter(),
@@ -44,6 +48,20 @@ fn the_memory_of_a_port_changes_in_service() {
     };
     assert_eq!(set(json!("64MiB")), 64 << 20);
     assert_eq!(set(json!(null)), 16 << 30);
+}
+
+#[test]
+fn mirrors_need_maintenance_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ports = ports();
+    for name in ["a", "b"] {
+        ports.add_configured(named(name, &dir.path().join(name)));
+    }
+    assert!(!ports.maintain());
+    ports.set("a", json!({ "mirror": "b" }).as_object().unwrap()).unwrap();
+    assert!(ports.maintain());
+    ports.set("a", json!({ "mirror": null }).as_object().unwrap()).unwrap();
+    assert!(!ports.maintain());
 }
 
 /// Starts a port as the maintenance thread does: apart from `ports`.

@@ -239,7 +239,7 @@ pub const POINTS: &[Point] = &[
         "idle",
         "idle, two guests connected",
         "--size 64 --rate 0 --interrupts",
-        2000,
+        6000,
         &[(Unit::Cpu, Some(AtMost(0.5)))],
     ),
     mostly_idle(
