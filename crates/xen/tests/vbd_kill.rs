@@ -51,11 +51,19 @@ struct Site {
     folder: PathBuf,
     /// The file with the memory of the guest.
     guest: PathBuf,
+    kind: Kind,
+}
+
+/// What is killed.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
     layout: Layout,
     direct: Direct,
     /// The pages of the guest stay mapped.
     persistent: bool,
 }
+
+const DEFAULT: Kind = Kind { layout: Layout::Bits64, direct: Direct::Auto, persistent: false };
 
 impl Site {
     fn image(&self) -> PathBuf {
@@ -89,9 +97,10 @@ impl Site {
     fn start(&self, resumed: bool) -> Child {
         let mut part = Command::new(std::env::current_exe().unwrap());
         part.args(["--exact", "backend", "--nocapture"]).env(FOLDER, &self.folder);
-        part.env("GUEST", &self.guest).env("LAYOUT", self.layout.name());
-        part.env("DIRECT", format!("{:?}", self.direct)).env("RESUMED", resumed.to_string());
-        part.env("PERSISTENT", self.persistent.to_string());
+        let Kind { layout, direct, persistent } = self.kind;
+        part.env("GUEST", &self.guest).env("LAYOUT", layout.name());
+        part.env("DIRECT", format!("{direct:?}")).env("RESUMED", resumed.to_string());
+        part.env("PERSISTENT", persistent.to_string());
         part.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
     }
 }
@@ -158,8 +167,8 @@ fn backend() {
     let layout = Layout::named(Some(&given("LAYOUT"))).unwrap();
     let direct = if given("DIRECT") == "Never" { Direct::Never } else { Direct::Auto };
     let persistent = given("PERSISTENT") == "true";
-    let (folder, guest) = (folder.into(), given("GUEST").into());
-    let site = Site { folder, guest, layout, direct, persistent };
+    let kind = Kind { layout, direct, persistent };
+    let site = Site { folder: folder.into(), guest: given("GUEST").into(), kind };
     let resumed = given("RESUMED") == "true";
     let image = Image::open(&ImageOptions { direct, ..ImageOptions::new(site.image()) }).unwrap();
     // Requests of the process before hold it.
@@ -233,11 +242,10 @@ struct Front {
 
 impl Front {
     fn new(folder: &Path, kind: Kind) -> Front {
-        let Kind { layout, direct, persistent } = kind;
         let (memory, file) = Memory::shared(PAGES * PAGE).unwrap();
         // The file has no other path.
         let guest = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into();
-        let site = Site { folder: folder.to_owned(), guest, layout, direct, persistent };
+        let site = Site { folder: folder.to_owned(), guest, kind };
         File::create(site.image()).unwrap().set_len(SECTORS * SECTOR).unwrap();
         let queue = |index: usize| {
             let path = folder.join(format!("kick{index}"));
@@ -255,12 +263,12 @@ impl Front {
             queue
         };
         let queues = (0..QUEUES).map(queue).collect();
-        let stamps = Stamps::new(layout.id() as u64);
+        let stamps = Stamps::new(kind.layout.id() as u64);
         Front { site, memory, _file: file, queues, stamps }
     }
 
     fn slot(&self, number: u32) -> u64 {
-        let len = if self.site.layout == Layout::Bits64 { LEN_64 } else { LEN_32 };
+        let len = if self.site.kind.layout == Layout::Bits64 { LEN_64 } else { LEN_32 };
         SLOTS + len as u64 * u64::from(number & (ring_size(len) - 1))
     }
 
@@ -269,7 +277,7 @@ impl Front {
         let Some(page) = self.queues[index].free.pop() else { return };
         let (sectors, data) = self.stamps.next();
         self.memory.write(u64::from(page) * PAGE as u64, &data).unwrap();
-        let (at, layout) = (self.slot(self.queues[index].prod), self.site.layout);
+        let (at, layout) = (self.slot(self.queues[index].prod), self.site.kind.layout);
         let last = (sectors.end - sectors.start - 1) as u8;
         let (first, number) = (sectors.start, self.stamps.sent(sectors));
         let queue = &mut self.queues[index];
@@ -329,16 +337,6 @@ impl Front {
         }
     }
 }
-
-/// What is killed.
-#[derive(Clone, Copy)]
-struct Kind {
-    layout: Layout,
-    direct: Direct,
-    persistent: bool,
-}
-
-const DEFAULT: Kind = Kind { layout: Layout::Bits64, direct: Direct::Auto, persistent: false };
 
 fn killed_again_and_again(kind: Kind, kills: u64) {
     let folder = tempfile::tempdir().unwrap();
