@@ -239,6 +239,7 @@ pub const POINTS: &[Point] = &[
         "idle",
         "idle, two guests connected",
         "--size 64 --rate 0 --interrupts",
+        // An idle daemon does its periodic work that often.
         6000,
         &[(Unit::Cpu, Some(AtMost(0.5)))],
     ),

@@ -99,6 +99,7 @@ struct BlkQueue<const WORDS: usize> {
     disk: Arc<Disk>,
     transfer: Transfer,
     buffers: Buffers,
+    /// Pages that stay mapped, if the frontend's grants are persistent.
     persistent: Option<PersistentGrants>,
     /// Requests that are taken, by slot.
     entries: Box<[Entry]>,
@@ -113,10 +114,10 @@ struct BlkQueue<const WORDS: usize> {
 
 impl<const WORDS: usize> BlkQueue<WORDS> {
     fn new(parts: QueueParts) -> Result<Self, StartError> {
-        let QueueParts { ring, pages, channel, layout, domain, engine, disk, resumed, .. } = parts;
+        let QueueParts { ring, pages, channel, layout, disk, persistent, resumed, .. } = parts;
         let ring = BackRing::attach_pages(ring, 0, pages)?;
         let size = ring.size() as usize;
-        let transfer = Transfer::new(domain, engine, size)?;
+        let transfer = Transfer::new(parts.domain, parts.engine, size)?;
         let handed = ring.upcoming();
         let mut queue = BlkQueue {
             ring,
@@ -125,7 +126,7 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
             disk,
             transfer,
             buffers: Buffers::new(BUFFERS as u32),
-            persistent: parts.persistent,
+            persistent,
             entries: (0..size).map(|_| Entry::default()).collect(),
             handed,
             full: false,
