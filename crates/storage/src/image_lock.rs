@@ -1,9 +1,9 @@
 //! Locks on images against a second opener.
 //!
-//! The locks belong to open file descriptions, as QEMU's do. The kernel releases such a lock when
-//! the last reference to the description is gone, and requests in flight hold one. So after this
-//! process was killed, its lock stays until the last of its requests has ended. The next owner of
-//! the lock can rely on no older write being in flight.
+//! The locks belong to open file descriptions, as QEMU's do. An image that is closed has no request
+//! in flight, and is unlocked. When this process is killed, the kernel releases its locks together
+//! with the last references to their descriptions, and requests in flight hold some. In both cases
+//! the next owner of the lock can rely on no older write being in flight.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -375,7 +375,9 @@ fn restrict(calls: &mut Calls) -> Result<()> {
     restrict_prctl(calls)?;
     // The standard library checks a descriptor before closing it, in builds with such checks.
     let check = equals(1, libc::F_GETFD as u64)?;
-    calls.insert(libc::SYS_fcntl, vec![check]);
+    // The thread with the last reference to a disk's image unlocks it.
+    let unlock = equals(1, libc::F_OFD_SETLK as u64)?;
+    calls.insert(libc::SYS_fcntl, vec![check, unlock]);
     // The C library reads the kernel's overcommit setting once, on the thread that first returns
     // memory of a heap. Landlock and the root decide which files can be opened.
     let read_only = masked(2, libc::O_ACCMODE as u64, libc::O_RDONLY as u64)?;

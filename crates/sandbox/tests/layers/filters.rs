@@ -144,8 +144,15 @@ fn what_threads_need_is_allowed() {
     fails(seccomp, &format!("call={}:-1", libc::SYS_write), &bad);
     fails(seccomp, &format!("call={}", libc::SYS_gettid), "done ");
     let folder = folder();
-    for (kind, call) in [("worker", libc::SYS_ioctl), ("control", libc::SYS_fstat)] {
-        let action = format!("call={call}:-1");
+    let unlock = format!("{}:-1:{}", libc::SYS_fcntl, libc::F_OFD_SETLK);
+    for (kind, call) in [
+        ("worker", format!("{}:-1", libc::SYS_ioctl)),
+        ("control", format!("{}:-1", libc::SYS_fstat)),
+        // The thread with the last reference to a disk's image unlocks it.
+        ("worker", unlock.clone()),
+        ("task", unlock),
+    ] {
+        let action = format!("call={call}");
         let Some(output) = run(seccomp, kind, &action, folder.path()) else { continue };
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains(&bad), "{kind}: {text}");

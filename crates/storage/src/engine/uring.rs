@@ -197,8 +197,8 @@ impl Engine for UringEngine {
     }
 
     /// A kernel thread that carried out a request may release the request's file only after the
-    /// completion. This release is also deferred: the file and its locks stay until this thread
-    /// runs deferred work.
+    /// completion. This release is also deferred: the file stays open until this thread runs
+    /// deferred work.
     fn release(&mut self) {
         if self.enabled {
             self.run_deferred();
@@ -226,6 +226,7 @@ impl Drop for UringEngine {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::time::{Duration, Instant};
 
     use rustix::event::{PollFd, PollFlags, poll};
@@ -252,12 +253,21 @@ mod tests {
         }
     }
 
+    /// Whether nothing has the file open for writing.
+    fn is_closed(reader: &File) -> bool {
+        // SAFETY: the call has no argument that is an address.
+        let outcome = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+        let error = io::Error::last_os_error();
+        assert!(outcome == 0 || error.raw_os_error() == Some(libc::EAGAIN), "{error}");
+        outcome == 0
+    }
+
     #[test]
-    fn an_image_that_is_closed_is_unlocked() {
+    fn an_image_that_is_closed_is_unlocked_and_its_file_released() {
         let Some(mut engine) = engine() else { return };
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(1 << 20).unwrap();
-        let options = ImageOptions::new(file.path().to_owned());
+        let path = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+        File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
+        let options = ImageOptions::new(path.to_owned());
         for _ in 0..1000 {
             let image = Arc::new(Image::open(&options).unwrap());
             image.lock_now().unwrap();
@@ -272,10 +282,11 @@ mod tests {
                 !finished.is_empty()
             });
             drop(finished);
-            let other = Image::open(&options).unwrap();
+            Image::open(&options).unwrap().lock_now().unwrap();
+            let reader = File::open(&path).unwrap();
             wait(&mut engine, |engine| {
                 engine.release();
-                other.lock_now().is_ok()
+                is_closed(&reader)
             });
         }
     }

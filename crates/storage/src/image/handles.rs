@@ -9,6 +9,7 @@ use rustix::fs::FileType;
 use super::device::Geometry;
 use super::opening::{is_aligned, open, open_direct, size};
 use super::options::{Alignment, ImageError, ImageOptions};
+use crate::image_lock::unlock;
 
 /// An open file or block device.
 ///
@@ -46,5 +47,18 @@ impl Handles {
     /// Length in bytes.
     pub fn size(&self, kind: FileType) -> io::Result<u64> {
         Ok(size(&self.buffered, kind, 1)?)
+    }
+}
+
+impl Drop for Handles {
+    /// Unlocks the files before their descriptors are closed. No request is in flight, since each
+    /// holds its image. But others may hold a reference to the open file for a moment longer: the
+    /// kernel for requests that have completed, and a process that was just forked. Their
+    /// references must not keep the image locked.
+    fn drop(&mut self) {
+        for file in [Some(&self.buffered), self.direct.as_ref().map(|(file, _)| file)] {
+            // A file that the system does not unlock here is unlocked with its last reference.
+            let _ = file.map(unlock);
+        }
     }
 }

@@ -96,6 +96,22 @@ mod tests {
     use crate::Image;
     use crate::image::{ImageError, ImageOptions};
 
+    /// The kernel and processes that were just forked may refer to the files of a closed image.
+    #[test]
+    fn other_references_do_not_keep_a_closed_image_locked() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let options = ImageOptions::new(file.path().to_owned());
+        let image = Image::open(&options).unwrap();
+        image.lock().unwrap();
+        let other = Image::open(&options).unwrap();
+        let reference = image.handles().buffered.try_clone().unwrap();
+        assert!(other.lock_now().is_err());
+        drop(image);
+        other.lock_now().unwrap();
+        drop(reference);
+    }
+
     #[test]
     fn a_second_opener_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
