@@ -1,8 +1,13 @@
 //! Frames whose bytes stay with their sender until the frontend has copied them: the transitive
 //! grants (`GTF_transitive`) by which they are passed, and the slots that name these grants.
 //!
-//! A frontend could keep frames for ever, so the caller revokes all grants after a time. Until the
-//! hypervisor says that a grant is not in use, its reference is not used again.
+//! A frontend could keep frames for ever, so the caller revokes all grants after a time. A reference
+//! is not used again before both are true:
+//!
+//! - The hypervisor says that the grant is not in use.
+//! - The frontend is done with the slots that name it. A frontend whose frames were revoked may still
+//!   have such slots before it. If the reference stood for another frame by then, the frontend would
+//!   take that frame's bytes for those of the first one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,6 +40,19 @@ pub struct PassedGrants {
     used: VecDeque<GrantRef>,
     /// The number of references of the frame that is being passed.
     begun: usize,
+    /// Frames that were revoked, and whose slots the frontend may not have looked at yet. Oldest
+    /// first.
+    revoked: VecDeque<PassedFrame>,
+    /// The references of these frames, in the same order.
+    retired: VecDeque<GrantRef>,
+}
+
+impl PassedFrame {
+    /// Whether the frontend is done with the frame, now that requests up to index `posted` are
+    /// published. A request lies in a slot again when it is a whole ring further on.
+    fn is_over(&self, posted: u32) -> bool {
+        posted.wrapping_sub(self.end.wrapping_add(BackRing::<2>::SIZE)).cast_signed() >= 0
+    }
 }
 
 impl PassedGrants {
@@ -55,11 +73,27 @@ impl PassedGrants {
             open,
             used,
             begun: 0,
+            revoked: VecDeque::new(),
+            retired: VecDeque::new(),
         };
         for _ in 0..REFERENCES {
             passed_grants.free.push(passed_grants.transitive_grants.reserve()?);
         }
         Ok(passed_grants)
+    }
+
+    /// Whether references of revoked frames wait for the frontend.
+    pub fn has_retired(&self) -> bool {
+        !self.revoked.is_empty()
+    }
+
+    /// Frees the references of revoked frames that the frontend is done with, now that requests up
+    /// to index `posted` are published.
+    pub fn free_retired(&mut self, posted: u32) {
+        while let Some(frame) = self.revoked.front().filter(|frame| frame.is_over(posted)) {
+            self.free.extend(self.retired.drain(..frame.references));
+            self.revoked.pop_front();
+        }
     }
 
     /// Whether `pieces` more pieces can be passed.
@@ -84,11 +118,12 @@ impl PassedGrants {
     /// Releases the frames whose slots hold requests again, now that requests up to index `posted`
     /// are published. Returns their number; the oldest are released first.
     pub fn released(&mut self, posted: u32) -> usize {
-        // A request lies in a slot again when it is a whole ring further on.
-        let size = BackRing::<2>::SIZE;
-        self.release_while(|frame| {
-            posted.wrapping_sub(frame.end.wrapping_add(size)).cast_signed() >= 0
-        })
+        let mut count = 0;
+        while let Some(frame) = self.end_oldest(|frame| frame.is_over(posted)) {
+            self.free.extend(self.used.drain(..frame.references));
+            count += 1;
+        }
+        count
     }
 
     /// Revokes all grants. Returns how many of the oldest frames are not in use any more.
@@ -96,26 +131,21 @@ impl PassedGrants {
         for reference in &self.used {
             self.transitive_grants.end_access(*reference);
         }
-        self.release_while(|_| true)
-    }
-
-    fn release_while(&mut self, is_over: impl Fn(&PassedFrame) -> bool) -> usize {
         let mut count = 0;
-        while let Some(frame) = self.open.front().copied().filter(&is_over) {
-            // The frame may still be being copied, whatever the ring says.
-            if !self
-                .used
-                .iter()
-                .take(frame.references)
-                .all(|reference| self.transitive_grants.end_access(*reference))
-            {
-                break;
-            }
-            self.free.extend(self.used.drain(..frame.references));
-            self.open.pop_front();
+        while let Some(frame) = self.end_oldest(|_| true) {
+            self.retired.extend(self.used.drain(..frame.references));
+            self.revoked.push_back(frame);
             count += 1;
         }
         count
+    }
+
+    /// Takes out the oldest frame if it is over and nobody is copying it, whatever the ring says.
+    fn end_oldest(&mut self, is_over: impl Fn(&PassedFrame) -> bool) -> Option<PassedFrame> {
+        let frame = self.open.front().copied().filter(is_over)?;
+        let mut references = self.used.iter().take(frame.references);
+        let ended = references.all(|reference| self.transitive_grants.end_access(*reference));
+        if ended { self.open.pop_front() } else { None }
     }
 
     /// The index of the request with which about half of the outstanding frames are released;
@@ -128,8 +158,11 @@ impl PassedGrants {
 
 impl Drop for PassedGrants {
     fn drop(&mut self) {
-        for reference in self.free.iter().chain(&self.used) {
+        for reference in self.free.iter().chain(&self.used).chain(&self.retired) {
             self.transitive_grants.release(*reference);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -99,10 +99,13 @@ impl Queue {
         offload: &Offload,
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Option<Put>, QueueError> {
-        let worth = packet.may_pass && packet.body.len() >= MIN_PASSED_LEN;
-        let Some(passed_grants) = self.passed_grants.as_ref().filter(|_| worth) else {
+        let Some(passed_grants) = &mut self.passed_grants else { return Ok(None) };
+        if passed_grants.has_retired() {
+            passed_grants.free_retired(self.rx.posted()?);
+        }
+        if !packet.may_pass || packet.body.len() < MIN_PASSED_LEN {
             return Ok(None);
-        };
+        }
         let Some(pieces) = packet.body.passable(&self.vif.engine) else { return Ok(None) };
         let Some(plan) = FetchPlan::of(packet.head.len() as u32, pieces) else { return Ok(None) };
         let Some(layout) = Layout::of(plan.sizes(), offload, || frame::parse(packet.head)) else {

@@ -134,25 +134,23 @@ impl<G> Station<G> {
 
     /// The frames that came, and on which queues.
     pub fn received(&mut self) -> Vec<Received> {
-        let mut all = Vec::new();
-        for (n, queue) in self.queues.iter_mut().enumerate() {
-            let mut got = Frame::default();
-            while queue.rx.next(&mut got).unwrap() {
-                let mut bytes = vec![0; got.len as usize];
-                let mut at = 0;
-                for (addr, len) in &got.pieces {
-                    queue
-                        .rx
-                        .ring()
-                        .memory()
-                        .read(*addr, &mut bytes[at..at + *len as usize])
-                        .unwrap();
-                    at += *len as usize;
-                }
-                all.push((n, bytes, got.clone()));
+        (0..self.queues.len()).flat_map(|n| self.received_on(n)).collect()
+    }
+
+    /// The frames that came on queue `n`.
+    pub fn received_on(&mut self, n: usize) -> Vec<Received> {
+        let rx = &mut self.queues[n].rx;
+        let (mut all, mut got) = (Vec::new(), Frame::default());
+        while rx.next(&mut got).unwrap() {
+            let mut bytes = vec![0; got.len as usize];
+            let mut at = 0;
+            for (addr, len) in &got.pieces {
+                rx.ring().memory().read(*addr, &mut bytes[at..at + *len as usize]).unwrap();
+                at += *len as usize;
             }
-            queue.rx.post().unwrap();
+            all.push((n, bytes, got.clone()));
         }
+        rx.post().unwrap();
         all
     }
 
