@@ -12,6 +12,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use frame::Mac;
 use ring::Memory;
@@ -100,10 +101,25 @@ struct Device {
     /// The number of the socket for each address and queue; and the sockets, by number.
     stations: Map<Key, u32>,
     sockets: Map<u32, u32>,
-    /// Reserved queues, and their stations.
-    reserved: Mutex<BTreeMap<u32, Mac>>,
+    /// Reserved queues, and those that were.
+    reserved: Mutex<Reserved>,
     /// Keeps the program attached.
     _link: OwnedFd,
+}
+
+struct Reserved {
+    /// Reserved queues, and their stations.
+    stations: BTreeMap<u32, Mac>,
+    /// When queues were last returned.
+    returned: BTreeMap<u32, Instant>,
+    /// When the device was opened. An earlier process may have had its queues until then.
+    opened: Instant,
+}
+
+impl Reserved {
+    fn returned(&self, queue: u32) -> Instant {
+        self.returned.get(&queue).copied().unwrap_or(self.opened)
+    }
 }
 
 impl fmt::Debug for Uplink {
@@ -131,7 +147,8 @@ impl Uplink {
         let (link, attach) =
             bpf::attach(&program, index).map_err(failed("attaching the program"))?;
         let name = name.to_owned();
-        let reserved = Mutex::default();
+        let (opened, returned) = (Instant::now(), BTreeMap::new());
+        let reserved = Mutex::new(Reserved { stations: BTreeMap::new(), returned, opened });
         let device =
             Device { name, index, mac, queues, attach, stations, sockets, reserved, _link: link };
         Ok(Uplink { device: Arc::new(device) })
@@ -143,7 +160,8 @@ impl Uplink {
     }
 
     /// Reserves a queue for the station with address `mac`: frames for it are written into the
-    /// first `count` of `pages`, which begin at address 0.
+    /// first `count` of `pages`, which begin at address 0. Waits for a queue that was returned a
+    /// moment ago and that the kernel has not freed yet.
     ///
     /// # Errors
     /// When no queue is free, the address is no station's or another's, or the kernel refuses.
@@ -154,9 +172,10 @@ impl Uplink {
         count: u32,
     ) -> Result<UplinkQueue, XdpError> {
         let reservation = Reservation::new(&self.device, mac)?;
-        let Reservation { device, queue } = &reservation;
+        let Reservation { device, queue, until } = &reservation;
         let failed = |error| XdpError::Socket { device: device.name.clone(), queue: *queue, error };
-        let receiver = Receiver::open(device.index, *queue, pages, count).map_err(failed)?;
+        let receiver = Receiver::open(device.index, *queue, pages, count, *until);
+        let receiver = receiver.map_err(failed)?;
         let failed =
             |error| XdpError::Os { device: device.name.clone(), what: "directing frames", error };
         receiver
@@ -171,7 +190,7 @@ impl Uplink {
 }
 
 impl Device {
-    fn reserved(&self) -> MutexGuard<'_, BTreeMap<u32, Mac>> {
+    fn reserved(&self) -> MutexGuard<'_, Reserved> {
         self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -192,10 +211,12 @@ pub struct UplinkQueue {
 struct Reservation {
     device: Arc<Device>,
     queue: u32,
+    /// Until when the kernel may take to free it.
+    until: Instant,
 }
 
 impl Reservation {
-    /// Reserves the first free queue.
+    /// Reserves the free queue that was returned first.
     fn new(device: &Arc<Device>, mac: Mac) -> Result<Self, XdpError> {
         let address = |why| XdpError::Address { device: device.name.clone(), mac, why };
         if mac.is_multicast() || mac.is_zero() {
@@ -205,22 +226,26 @@ impl Reservation {
             return Err(address("is the device's own address"));
         }
         let mut reserved = device.reserved();
-        if reserved.values().any(|other| *other == mac) {
+        if reserved.stations.values().any(|other| *other == mac) {
             return Err(address("has a queue already"));
         }
-        let queue = (0..device.queues).find(|queue| !reserved.contains_key(queue));
+        let free = (0..device.queues).filter(|queue| !reserved.stations.contains_key(queue));
+        let queue = free.min_by_key(|queue| reserved.returned(*queue));
         let queue = queue.ok_or_else(|| XdpError::Taken {
             device: device.name.clone(),
             queues: device.queues,
         })?;
-        reserved.insert(queue, mac);
-        Ok(Reservation { device: Arc::clone(device), queue })
+        reserved.stations.insert(queue, mac);
+        let until = reserved.returned(queue) + BUSY;
+        Ok(Reservation { device: Arc::clone(device), queue, until })
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.device.reserved().remove(&self.queue);
+        let mut reserved = self.device.reserved();
+        reserved.stations.remove(&self.queue);
+        reserved.returned.insert(self.queue, Instant::now());
     }
 }
 
@@ -250,6 +275,10 @@ impl Drop for Station {
 fn queues(name: IfName) -> u32 {
     tun::receive_queues(name).map_or(1, |queues| queues.clamp(1, MAX_QUEUES))
 }
+
+/// How long the kernel may take to free a queue whose socket was closed. It needs the lock of all
+/// network configuration for that, which others may hold for long.
+const BUSY: Duration = Duration::from_secs(5);
 
 /// Most receive queues of a device that are used: the program has 16 bits for their numbers.
 const MAX_QUEUES: u32 = 1 << 12;

@@ -13,9 +13,8 @@ use super::{Fill, Frames, Layout, PAGE, Ring};
 use crate::region::{MapError, Memory};
 use crate::violation::Violation;
 
-/// How long a queue may stay busy after its socket was closed: a closed socket writes nothing any
-/// more, but the kernel frees its queue a little later.
-const BUSY: Duration = Duration::from_millis(200);
+/// How often to try a queue that is busy.
+const INTERVAL: Duration = Duration::from_millis(2);
 
 /// Why there is no socket.
 #[derive(Debug, Error)]
@@ -68,7 +67,8 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver from queue number `queue` of device number `device` into the first `count` of
     /// `pages`, which lie at address 0.
-    /// No frame comes before a program directs it here.
+    /// No frame comes before a program directs it here. Waits until `until` for a queue that is busy:
+    /// a closed socket writes nothing any more, but the kernel frees its queue later.
     ///
     /// Frames are copied, even by devices that could write them to the pages themselves: such a
     /// device would write every frame of the queue, before any program can tell for whom it is. The
@@ -81,6 +81,7 @@ impl Receiver {
         queue: u32,
         pages: Arc<Memory>,
         count: u32,
+        until: Instant,
     ) -> Result<Self, SocketError> {
         let socket = new_socket()?;
         let size = count.next_power_of_two();
@@ -105,7 +106,7 @@ impl Receiver {
             size,
             size_of::<libc::xdp_desc>(),
         )?;
-        bind(&socket, device, queue)?;
+        bind(&socket, device, queue, until)?;
         Ok(Self::over(fill, frames, Socket { fd: socket, _pages: pages }))
     }
 
@@ -188,14 +189,13 @@ fn register(socket: &OwnedFd, pages: &Memory, len: u64) -> Result<(), SocketErro
     set(socket, libc::XDP_UMEM_REG, &umem, "naming the pages to receive into")
 }
 
-/// Binds to the device's queue, waiting a moment if it is busy.
-fn bind(socket: &OwnedFd, device: u32, queue: u32) -> Result<(), SocketError> {
-    let until = Instant::now() + BUSY;
+/// Binds to the device's queue, and waits for that as long as the queue is busy.
+fn bind(socket: &OwnedFd, device: u32, queue: u32, until: Instant) -> Result<(), SocketError> {
     while let Err(error) = bind_once(socket, device, queue) {
         if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() > until {
             return Err(SocketError::Os { what: "binding to the queue", error });
         }
-        std::thread::sleep(BUSY / 100);
+        std::thread::sleep(INTERVAL);
     }
     Ok(())
 }

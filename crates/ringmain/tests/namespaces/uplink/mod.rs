@@ -167,6 +167,8 @@ fn a_guest_with_a_device_queue_that_is_killed_under_traffic() {
     for round in 0..5 {
         let mut server = guest(&site, "server", "10.9.0.1", "serve 10.9.0.1");
         ready(&mut server);
+        let place = place(&site, "server");
+        assert!(place.starts_with("up0 queue 0, "), "{place}");
         let mut flood = far.start("flood 10.9.0.1");
         ready(&mut flood);
         wait(|| received(&site, "server").1 > 1 << 20);
