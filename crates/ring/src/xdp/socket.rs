@@ -67,8 +67,8 @@ pub struct Receiver {
 impl Receiver {
     /// A receiver from queue number `queue` of device number `device` into the first `count` of
     /// `pages`, which lie at address 0.
-    /// No frame comes before a program directs it here. Waits until `until` for a queue that is busy:
-    /// a closed socket writes nothing any more, but the kernel frees its queue later.
+    /// No frame comes before a program directs it here. Waits until `until` for a queue that is
+    /// busy: a closed socket writes nothing any more, but the kernel frees its queue later.
     ///
     /// Frames are copied, even by devices that could write them to the pages themselves: such a
     /// device would write every frame of the queue, before any program can tell for whom it is. The

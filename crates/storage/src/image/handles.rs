@@ -48,17 +48,21 @@ impl Handles {
     pub fn size(&self, kind: FileType) -> io::Result<u64> {
         Ok(size(&self.buffered, kind, 1)?)
     }
+
+    /// Releases the locks on the file.
+    pub fn unlock(&self) -> io::Result<()> {
+        unlock(&self.buffered)?;
+        self.direct.as_ref().map_or(Ok(()), |(file, _)| unlock(file))
+    }
 }
 
 impl Drop for Handles {
-    /// Unlocks the files before their descriptors are closed. No request is in flight, since each
+    /// Unlocks the file before its descriptors are closed. No request is in flight, since each
     /// holds its image. But others may hold a reference to the open file for a moment longer: the
     /// kernel for requests that have completed, and a process that was just forked. Their
     /// references must not keep the image locked.
     fn drop(&mut self) {
-        for file in [Some(&self.buffered), self.direct.as_ref().map(|(file, _)| file)] {
-            // A file that the system does not unlock here is unlocked with its last reference.
-            let _ = file.map(unlock);
-        }
+        // What the system does not unlock here is unlocked with the last reference.
+        let _ = self.unlock();
     }
 }

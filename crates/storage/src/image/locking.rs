@@ -6,10 +6,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::handles::Handles;
 use super::options::ImageError;
 use super::{Data, Image};
-use crate::image_lock::{Part, try_lock, unlock};
+use crate::image_lock::{Part, try_lock};
 
 /// How long to wait for an image's lock: as long as requests of a killed process may take.
 pub(super) const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -73,10 +72,7 @@ impl Image {
         let mut locked = self.locked.lock();
         *locked = locked.saturating_sub(1);
         match &self.data {
-            Data::Raw(Handles { buffered, direct }) if *locked == 0 => {
-                unlock(buffered)?;
-                direct.as_ref().map_or(Ok(()), |(file, _)| unlock(file))
-            }
+            Data::Raw(handles) if *locked == 0 => handles.unlock(),
             _ => Ok(()),
         }
     }

@@ -1,13 +1,13 @@
 //! Frames whose bytes stay with their sender until the frontend has copied them: the transitive
 //! grants (`GTF_transitive`) by which they are passed, and the slots that name these grants.
 //!
-//! A frontend could keep frames for ever, so the caller revokes all grants after a time. A reference
-//! is not used again before both are true:
+//! A frontend could keep frames for ever, so the caller revokes all grants after a time. A
+//! reference is not used again before both are true:
 //!
 //! - The hypervisor says that the grant is not in use.
-//! - The frontend is done with the slots that name it. A frontend whose frames were revoked may still
-//!   have such slots before it. If the reference stood for another frame by then, the frontend would
-//!   take that frame's bytes for those of the first one.
+//! - The frontend is done with the slots that name it. A frontend whose frames were revoked may
+//!   still have such slots before it. If the reference stood for another frame by then, the
+//!   frontend would take that frame's bytes for those of the first one.
 
 use std::collections::VecDeque;
 use std::io;

@@ -130,8 +130,8 @@ impl<const WORDS: usize> BlkQueue<WORDS> {
     }
 }
 
-/// Reads the list of segments of a request, which lies at `addr` in `memory` and has `len` bytes. The
-/// list is copied once, and only the copy is used.
+/// Reads the list of segments of a request, which lies at `addr` in `memory` and has `len` bytes.
+/// The list is copied once, and only the copy is used.
 fn read_list(entry: &mut Entry, memory: &Memory, addr: u64, len: usize) {
     let mut bytes = [0; MAX_INDIRECT_SEGMENTS as usize * SEGMENT];
     let list = &mut bytes[..len];
