@@ -68,12 +68,16 @@ impl Network {
     /// Makes the devices of the kernel's host.
     fn make_tunnels(&self) -> Result<(), GuestError> {
         let local = UNDERLAY[KERNEL];
-        // FRR says where addresses are.
-        let learning = if self.between == Between::Evpn { "nolearning" } else { "learning" };
+        // With EVPN, FRR says where addresses are, and neither device learns from frames.
+        let (learning, bridge_learning) = match self.between {
+            Between::Evpn => ("nolearning", "off"),
+            Between::Bridge | Between::Vxlan => ("learning", "on"),
+        };
         self.end.ip(&format!(
             "link set br0 addrgenmode none\n\
              link add vx0 type vxlan id {VNI} dstport 4789 local {local} {learning}\n\
-             link set vx0 addrgenmode none\nlink set vx0 master br0 up"
+             link set vx0 addrgenmode none\nlink set vx0 master br0 up\n\
+             link set vx0 type bridge_slave learning {bridge_learning}"
         ))?;
         if self.between == Between::Vxlan {
             for peer in &UNDERLAY[..KERNEL] {

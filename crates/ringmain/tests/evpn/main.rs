@@ -111,7 +111,7 @@ fn a_guest_moves_between_hosts_and_is_followed() {
                 && site.known(KERNEL, MACS[0])["remoteVtep"] == site.address(0)
         });
         let known = site.known(KERNEL, MACS[0]);
-        assert!(known["remoteSequence"].as_u64() >= Some(2 * round), "{known}");
+        assert!(known["remoteSequence"].as_u64() >= Some(2 * round), "{known}\n{}", site.state());
     }
 }
 

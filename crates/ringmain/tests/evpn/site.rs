@@ -141,7 +141,7 @@ impl Site {
     }
 
     /// All that is known everywhere, for the reader of a failure.
-    fn state(&self) -> String {
+    pub fn state(&self) -> String {
         let mut text = String::new();
         for n in 0..KERNEL {
             text += &self.daemons[n].log();
@@ -175,11 +175,16 @@ fn start_daemon(host: &Namespace, n: usize, keys: &str) -> Daemon {
 }
 
 /// The devices of the kernel, as administrators make them for FRR.
+///
+/// The bridge learns nothing at the VXLAN device. If it did, the first frame of a guest that moved
+/// away would remove the guest's row before FRR hears of the move; FRR would withdraw the guest and
+/// forget its sequence number.
 fn make_kernels(host: &Namespace, guest: &Namespace) {
     host.ip(&format!(
         "link add br100 type bridge\nlink set br100 addrgenmode none\nlink set br100 up\n\
          link add vx100 type vxlan id 100 dstport 4789 local {} nolearning\n\
          link set vx100 addrgenmode none\nlink set vx100 master br100 up\n\
+         link set vx100 type bridge_slave learning off\n\
          link add vm type veth peer name rm-vm netns {}\n\
          link set vm addrgenmode none\nlink set vm master br100 up",
         HOSTS[KERNEL],
