@@ -105,7 +105,9 @@ pub struct Poll {
     plan: Plan,
     age: PlanAge,
     state: State,
-    /// Since when nothing has moved.
+    /// When the last round that moved something began.
+    began: Instant,
+    /// Since when nothing has moved: when that round ended.
     moved: Instant,
     /// Units of work that the last round did.
     found: u64,
@@ -157,6 +159,7 @@ impl Poll {
             plan: Plan::default(),
             age: PlanAge { gaps: 0, fresh: 0, made: now, news: true },
             state: State::Busy,
+            began: now,
             moved: now,
             found: 0,
             exploring: false,
@@ -174,6 +177,13 @@ impl Poll {
         if self.state != State::Busy {
             self.end_gap(now);
         }
+        (self.began, self.moved) = (now, now);
+    }
+
+    /// Notes that the round which found something ended at `now`. A gap begins here: the time of the
+    /// round itself, which may be long, is no part of it.
+    #[inline]
+    pub fn worked_until(&mut self, now: Instant) {
         self.moved = now;
     }
 
@@ -241,10 +251,11 @@ impl Poll {
         Duration::from_nanos(until)
     }
 
-    /// Whether a queue where something was last found at `found`, and nothing at `now`, is to be
-    /// armed.
+    /// Whether a queue where something was last found by the round that began at `found`, and
+    /// nothing at `now`, is to be armed.
     pub fn arms(&self, found: Instant, now: Instant) -> bool {
         let window = self.window();
+        let found = if found == self.began { self.moved } else { found };
         let needed = if now.saturating_duration_since(self.moved) < window {
             window.max(BESIDE)
         } else {

@@ -64,6 +64,7 @@ impl<P: Pipeline> Worker<P> {
             if self.round() {
                 self.poll_events_again();
                 let spent = self.tick();
+                self.sleeper.poll.worked_until(self.now);
                 self.pipeline.counters().busy.record(spent);
             } else {
                 self.idle();

@@ -58,6 +58,7 @@ impl Played {
                 }
                 next += come;
                 self.pass(LOOK + FRAME * come as u64, LOOK + FRAME * come as u64);
+                self.poll.worked_until(self.time());
                 continue;
             }
             match self.poll.idle(self.time()) {
@@ -271,6 +272,40 @@ fn queues_beside_busy_ones_are_armed_later_and_all_of_them_when_nothing_comes() 
     poll.found(at(100), 1);
     assert!(!poll.arms(at(70), at(101)) && poll.arms(at(50), at(101)));
     assert!(!poll.arms(at(101), at(110)) && poll.arms(at(100), at(110)));
+}
+
+#[test]
+fn the_time_of_a_long_round_is_no_part_of_a_gap() {
+    let start = Instant::now();
+    let mut poll = Poll::new(PollingPolicy::Balanced, cost(), start);
+    let (mut now, mut sleeps) = (start, 0);
+    for _ in 0..1000 {
+        // The peer sends more two microseconds after a round has ended.
+        poll.found(now, 32);
+        now += Duration::from_micros(100);
+        poll.worked_until(now);
+        let more = now + Duration::from_micros(2);
+        while now < more {
+            now += Duration::from_nanos(LOOK);
+            if poll.idle(now) != Next::Poll {
+                poll.sleeps(State::Armed);
+                sleeps += 1;
+                now = more + Duration::from_nanos(cost().wake);
+            }
+        }
+    }
+    assert_eq!(poll.decision().gaps, [2048; 3]);
+    assert!(sleeps < 10, "{sleeps}");
+}
+
+#[test]
+fn a_queue_of_a_long_round_is_not_armed_when_the_round_ends() {
+    let start = Instant::now();
+    let at = |us| start + Duration::from_micros(us);
+    let mut poll = Poll::new(PollingPolicy::Fixed(Duration::from_micros(10)), cost(), start);
+    poll.found(at(0), 64);
+    poll.worked_until(at(500));
+    assert!(!poll.arms(at(0), at(509)) && poll.arms(at(0), at(511)));
 }
 
 proptest! {
