@@ -27,6 +27,9 @@ const RINGS: u64 = 1 << 20;
 /// Longest sleep in ns: the user may interrupt.
 const NAP: u64 = 50_000_000;
 
+/// Requests after which the device is told of them, while more are added.
+const BATCH: u32 = 8;
+
 /// Passes between two looks whether the user interrupts.
 const LOOK: u32 = 1 << 12;
 
@@ -219,6 +222,9 @@ impl Driver {
             let busy = self.pass(true)?;
             if !busy && self.workload.sleeps {
                 self.sleep(end)?;
+            } else if !busy {
+                // The back-end's CPU may share a core with this one.
+                std::hint::spin_loop();
             }
             passes = passes.wrapping_add(1);
             if self.workload.sleeps || passes.is_multiple_of(LOOK) {
@@ -249,16 +255,19 @@ impl Driver {
                 tally.latency.saturating_record(now.saturating_sub(slot.sent).max(1));
             })?;
             busy |= count > 0;
-            let mut added = false;
+            let mut added = 0;
             while send && queue.has_room() && pace.is_due(now) {
                 let Some(block) = blocks.next(number) else { break };
                 if !queue.add(block, now) {
                     break;
                 }
                 pace.spend();
-                added = true;
+                added += 1;
+                if added % BATCH == 0 {
+                    queue.vring.publish();
+                }
             }
-            if added {
+            if added > 0 {
                 queue.vring.publish();
                 busy = true;
             }
