@@ -10,7 +10,7 @@
 //!
 //! - Pieces are made only here, from a translation by the [`Memory`] that the same chain holds. So
 //!   a piece is mapped as long as the chain has it.
-//! - Pieces and memory are forgotten together.
+//! - The memory is never forgotten or replaced without the pieces.
 //!
 //! A caller that hands the pieces to the kernel must keep the chain until the kernel has finished
 //! with them.
@@ -18,7 +18,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::copy::copy;
+use crate::copy::{copy, prefetch};
 use crate::gather::MAX_SPANS;
 use crate::grant::PAGE;
 use crate::region::Memory;
@@ -39,12 +39,32 @@ impl Pieces {
         (self.first, self.len) = (0, 0);
     }
 
+    /// Adds a piece.
+    #[inline(always)]
+    fn push(&mut self, host: NonNull<u8>, len: u64) {
+        let piece = libc::iovec { iov_base: host.as_ptr().cast(), iov_len: len as usize };
+        self.list.push(piece);
+        self.len += len;
+    }
+
     fn rest(&self) -> &[libc::iovec] {
         self.list.get(self.first..).unwrap_or_default()
     }
 
     /// Takes `n` bytes off the front, or all that there are.
+    #[inline]
     fn advance(&mut self, n: u64) {
+        match self.list.get_mut(self.first) {
+            Some(piece) if n < piece.iov_len as u64 => {
+                piece.iov_base = piece.iov_base.wrapping_byte_add(n as usize);
+                piece.iov_len -= n as usize;
+                self.len -= n;
+            }
+            _ => self.advance_over(n),
+        }
+    }
+
+    fn advance_over(&mut self, n: u64) {
         let mut left = n.min(self.len);
         self.len -= left;
         while let Some(piece) = self.list.get_mut(self.first).filter(|_| left > 0) {
@@ -85,18 +105,19 @@ pub struct IoChain {
 unsafe impl Send for IoChain {}
 
 impl IoChain {
-    /// Forgets all pieces, and the memory.
+    /// Forgets all pieces. The memory stays mapped for the next chain.
     pub fn clear(&mut self) {
         self.readable.clear();
         self.writable.clear();
         self.status = None;
-        self.memory = None;
     }
 
     /// Begins a chain of buffers in `memory`.
     pub fn begin(&mut self, memory: &Arc<Memory>) {
         self.clear();
-        self.memory = Some(Arc::clone(memory));
+        if !self.memory.as_ref().is_some_and(|own| Arc::ptr_eq(own, memory)) {
+            self.memory = Some(Arc::clone(memory));
+        }
     }
 
     /// Adds a buffer of `len` bytes at guest address `addr`. `hint` is the number of the region to
@@ -105,7 +126,38 @@ impl IoChain {
     /// # Errors
     /// When the buffer does not lie within the memory, is readable behind a writable one,
     /// or exceeds the number of buffers allowed.
+    #[inline(always)]
     pub fn add(
+        &mut self,
+        addr: u64,
+        len: u32,
+        writable: bool,
+        hint: &mut usize,
+    ) -> Result<(), Violation> {
+        let (others, bytes) = (self.writable.list.len(), u64::from(len));
+        let total = self.readable.len + self.writable.len + bytes;
+        let pieces = if writable { &mut self.writable } else { &mut self.readable };
+        if len > 0
+            && total <= u64::from(u32::MAX)
+            && pieces.list.len() < MAX_SPANS
+            && (writable || others == 0)
+            && let Some(memory) = &self.memory
+            && let Some((host, run)) = memory.run(addr, hint)
+            && run >= bytes
+        {
+            if !writable && pieces.list.is_empty() {
+                // The header is read when some more requests were taken.
+                prefetch(host.as_ptr());
+            }
+            pieces.push(host, bytes);
+            return Ok(());
+        }
+        self.add_slowly(addr, len, writable, hint)
+    }
+
+    /// As [`add`](Self::add), also for a buffer that lies in more than one region, or is empty.
+    #[cold]
+    fn add_slowly(
         &mut self,
         addr: u64,
         len: u32,
@@ -125,9 +177,7 @@ impl IoChain {
             if pieces.list.len() == MAX_SPANS {
                 return Err(Violation::ChainScattered(MAX_SPANS as u32));
             }
-            let piece = libc::iovec { iov_base: host.as_ptr().cast(), iov_len: now as usize };
-            pieces.list.push(piece);
-            pieces.len += now;
+            pieces.push(host, now);
             left -= now;
             at = at.checked_add(now).ok_or(outside)?;
         }
@@ -161,19 +211,17 @@ impl IoChain {
     }
 
     /// Copies the next readable bytes into `buf`. False: there are fewer, and nothing was done.
+    #[inline]
     pub fn read(&mut self, buf: &mut [u8]) -> bool {
         if self.readable.len < buf.len() as u64 {
             return false;
         }
-        let mut to = &mut *buf;
-        for piece in self.readable.rest() {
-            let (now, rest) = to.split_at_mut(to.len().min(piece.iov_len));
-            // SAFETY: the piece is mapped, at least `now.len()` bytes of it.
-            unsafe { copy(piece.iov_base.cast(), now.as_mut_ptr(), now.len()) };
-            to = rest;
-            if to.is_empty() {
-                break;
+        match self.readable.rest() {
+            [piece, ..] if piece.iov_len >= buf.len() => {
+                // SAFETY: the piece is mapped, at least `buf.len()` bytes of it.
+                unsafe { copy(piece.iov_base.cast(), buf.as_mut_ptr(), buf.len()) };
             }
+            pieces => read_scattered(pieces, buf),
         }
         self.readable.advance(buf.len() as u64);
         true
@@ -243,11 +291,35 @@ impl IoChain {
         }
     }
 
+    /// Notes that the first `n` bytes of either direction have been transferred, the last of the
+    /// request. The pieces are not to be used any more.
+    #[inline]
+    pub fn transferred(&self, n: u64) {
+        if self.is_logged() {
+            self.log_front(n);
+        }
+    }
+
     /// Removes the first `n` bytes of either direction, which have been transferred.
     pub fn advance(&mut self, n: u64) {
-        self.log_front(n);
+        self.transferred(n);
         self.readable.advance(n);
         self.writable.advance(n);
+    }
+}
+
+/// Copies out of pieces, of which the first is shorter than `buf`.
+#[cold]
+fn read_scattered(pieces: &[libc::iovec], buf: &mut [u8]) {
+    let mut to = buf;
+    for piece in pieces {
+        let (now, rest) = to.split_at_mut(to.len().min(piece.iov_len));
+        // SAFETY: pieces of a chain are mapped as long as it has them: at least `now.len()` bytes.
+        unsafe { copy(piece.iov_base.cast(), now.as_mut_ptr(), now.len()) };
+        to = rest;
+        if to.is_empty() {
+            break;
+        }
     }
 }
 

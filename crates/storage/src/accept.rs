@@ -88,7 +88,7 @@ pub(crate) fn begin(slot: &Slot, request: &mut Request, command: Command, now: I
     request.work.zeroes = kind == RequestType::WriteZeroes;
     request.accepted = Some((kind, now));
     (request.work.operation, request.work.offset, request.work.left) = (operation, offset, left);
-    request.image = Some(disk.image().clone());
+    request.set_image(disk.image());
     Next::Submit
 }
 

@@ -1,7 +1,7 @@
 //! The path of a request through a worker: fetch, check, submit, complete.
 //!
-//! [`BlockPipeline::carry`] carries out one burst of one queue: each request is fetched and checked
-//! at once, and all of the burst are submitted together. Requests complete whenever the kernel has
+//! [`BlockPipeline::carry`] carries out one burst of one queue, in groups: the requests of a group
+//! are fetched, then checked, then submitted together. Requests complete whenever the kernel has
 //! done with them, in any order ([`BlockPipeline::complete_finished`]).
 //!
 //! A hostile guest can publish anything. So a request's header is copied once and only the copy is
@@ -37,6 +37,14 @@ const CHARGE: u64 = 16 << 10;
 /// Bytes of direct requests that cost as much as one copied byte, since the drive moves them.
 const DIRECT: u64 = 16;
 
+/// Requests of a group. While the last of them are fetched, the headers of the first come into the
+/// cache. In a longer burst, the drive begins with one group while the worker continues with the
+/// next, and the guest is told between groups of those that are done.
+const GROUP: usize = 16;
+
+/// Requests that a worker carries out itself before the guest is told of them.
+const COPIED_TOGETHER: usize = 8;
+
 /// Requests that are kept to be used again.
 const POOL: usize = 1024;
 
@@ -44,9 +52,13 @@ const POOL: usize = 1024;
 pub struct BlockPipeline {
     pub(crate) slots: Slab<Slot>,
     pub(crate) engine: Box<dyn Engine>,
-    /// Requests that are not in use.
+    /// Requests that are not in use. They may hold the memory and the image of a queue that is
+    /// attached, and of no other: the pool is emptied when a queue leaves.
     #[expect(clippy::vec_box, reason = "requests are handed on as boxes, and not moved")]
     pool: Vec<Box<Request>>,
+    /// Requests of a group that were fetched and not checked yet; empty between groups.
+    #[expect(clippy::vec_box, reason = "requests are handed on as boxes, and not moved")]
+    fetched: Vec<Box<Request>>,
     /// Requests whose step is done, while they are completed; empty otherwise.
     finished: Vec<Finished>,
     /// Requests that threads of images return.
@@ -76,6 +88,7 @@ impl BlockPipeline {
             here: Vec::new(),
             engine,
             pool: Vec::new(),
+            fetched: Vec::new(),
             finished: Vec::new(),
             dirty: Vec::new(),
             in_flight: 0,
@@ -93,33 +106,31 @@ impl BlockPipeline {
     /// Carries out one burst of the queue in slot `at`, at a cost of about `quantum`.
     pub(crate) fn carry(&mut self, at: usize, quantum: u64) -> Served {
         let Some(slot) = self.slots.get_mut(at) else { return Served::default() };
-        let room = slot.room() as u64;
+        let room = slot.room();
         let mut served = Served { cost: std::mem::take(&mut slot.debt), ..Served::default() };
+        // Requests of which the drive does not know yet.
+        let mut unknown = 0;
         self.begin_measuring();
-        while served.units < room && served.cost < quantum {
-            if self.slots.get_mut(at).is_none_or(|slot| slot.is_limited(self.now)) {
+        while served.cost < quantum {
+            let more = self.fetch(at, room - served.units as usize, quantum - served.cost);
+            let mut fetched = std::mem::take(&mut self.fetched);
+            served.units += fetched.len() as u64;
+            unknown += fetched.len();
+            for request in fetched.drain(..) {
+                served.cost += self.check(at, request);
+                if self.here.len() >= COPIED_TOGETHER {
+                    self.finish_here();
+                }
+            }
+            self.fetched = fetched;
+            if !more {
                 break;
             }
-            let mut request = self.pool.pop().unwrap_or_default();
-            match self.fetch(at, &mut request) {
-                Ok(true) => {
-                    served.units += 1;
-                    served.cost += self.check(at, request);
-                }
-                Ok(false) => {
-                    self.recycle(request);
-                    if let Some(slot) = self.slots.get_mut(at) {
-                        slot.cancel_reservation();
-                    }
-                    break;
-                }
-                Err(error) => {
-                    self.recycle(request);
-                    if let Some(slot) = self.slots.get_mut(at) {
-                        slot.fail(error);
-                    }
-                    break;
-                }
+            if unknown >= GROUP {
+                unknown = 0;
+                served.cost += self.measured(at);
+                self.complete_finished();
+                self.begin_measuring();
             }
         }
         self.engine.flush();
@@ -133,16 +144,37 @@ impl BlockPipeline {
         served
     }
 
-    /// Step 1: fetches the next request that the guest has published. False: there is none.
-    fn fetch(&mut self, at: usize, request: &mut Request) -> Result<bool, QueueError> {
-        let Some(slot) = self.slots.get_mut(at) else { return Ok(false) };
-        let Some(token) = slot.on.queue.take(&mut request.chain)? else { return Ok(false) };
-        if !request.chain.split_status() {
-            return Err(QueueError::Malformed("a status byte"));
+    /// Step 1: fetches a group of requests that the guest has published: `room` of them at most, at
+    /// a cost of about `quantum`. False: the burst ends with this group.
+    fn fetch(&mut self, at: usize, room: usize, quantum: u64) -> bool {
+        let Some(slot) = self.slots.get_mut(at) else { return false };
+        // Requests of a limited disk are checked, and paid for, one by one.
+        let one_by_one = slot.limits.is_some() || !slot.on.queue.takes_groups();
+        let most = room.min(if one_by_one { 1 } else { GROUP });
+        let mut cost = 0;
+        while self.fetched.len() < most && cost < quantum {
+            if slot.is_limited(self.now) {
+                return false;
+            }
+            let mut request = self.pool.pop().unwrap_or_default();
+            match take(slot, &mut request) {
+                Ok(true) => {
+                    request.slot = at;
+                    cost += CHARGE + request.chain.readable_len() + request.chain.writable_len();
+                    self.fetched.push(request);
+                }
+                Ok(false) => {
+                    self.pool.push(request);
+                    slot.cancel_reservation();
+                    return false;
+                }
+                Err(error) => {
+                    slot.fail(error);
+                    return false;
+                }
+            }
         }
-        (request.token, request.slot) = (token, at);
-        request.room = request.chain.writable_len() as u32;
-        Ok(true)
+        most > 0 && room > most
     }
 
     /// Step 2: parses the request, and checks that it is allowed. Returns its cost.
@@ -274,7 +306,8 @@ impl BlockPipeline {
         };
         self.in_flight -= 1;
         request.chain.used_by_kernel(request.pages);
-        let Some(slot) = self.slots.get_mut(request.slot) else { return self.recycle(request) };
+        // The request of a queue that left is not used again.
+        let Some(slot) = self.slots.get_mut(request.slot) else { return };
         slot.in_flight -= 1;
         if let Some((kind, fetched)) = request.accepted.take() {
             let latency = self.now.saturating_duration_since(fetched);
@@ -309,10 +342,26 @@ impl BlockPipeline {
         }
     }
 
+    /// Forgets the memory and the images that unused requests hold.
+    pub(crate) fn empty_pool(&mut self) {
+        self.pool.clear();
+    }
+
     fn recycle(&mut self, mut request: Box<Request>) {
         request.clear();
         if self.pool.len() < POOL {
             self.pool.push(request);
         }
     }
+}
+
+/// Takes the next request that the guest has published. False: there is none.
+fn take(slot: &mut Slot, request: &mut Request) -> Result<bool, QueueError> {
+    let Some(token) = slot.on.queue.take(&mut request.chain)? else { return Ok(false) };
+    if !request.chain.split_status() {
+        return Err(QueueError::Malformed("a status byte"));
+    }
+    request.token = token;
+    request.room = request.chain.writable_len() as u32;
+    Ok(true)
 }

@@ -37,6 +37,12 @@ pub trait RequestQueue: Send {
     /// The peer's violation.
     fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, QueueError>;
 
+    /// Whether more requests may be taken before the first is looked at. Otherwise the bytes of a
+    /// request's header change when the next one is taken.
+    fn takes_groups(&self) -> bool {
+        true
+    }
+
     /// Whether there is a request to take.
     ///
     /// # Errors

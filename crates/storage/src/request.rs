@@ -27,7 +27,7 @@ static ZEROS: Zeros = Zeros([0; ZEROS_LEN]);
 pub struct Request {
     /// Its buffers.
     pub chain: IoChain,
-    /// The image; `None` only between two uses.
+    /// The image; `None` only before the first use.
     pub(crate) image: Option<Arc<Image>>,
     /// The token of the request on its ring.
     pub(crate) token: u16,
@@ -114,13 +114,20 @@ impl Default for Part {
 unsafe impl Send for Part {}
 
 impl Request {
-    /// Forgets the buffers and the image.
+    /// Forgets the buffers. The guest's memory and the image are kept for the next use, which is
+    /// mostly by the same disk.
     pub(crate) fn clear(&mut self) {
         self.chain.clear();
         (self.qcow2.inbox, self.accepted) = (None, None);
         (self.qcow2.entered, self.qcow2.place) = (None, None);
-        self.image = None;
         self.part = Part::default();
+    }
+
+    /// Sets the image of the request.
+    pub(crate) fn set_image(&mut self, image: &Arc<Image>) {
+        if !self.image.as_ref().is_some_and(|own| Arc::ptr_eq(own, image)) {
+            self.image = Some(Arc::clone(image));
+        }
     }
 
     /// The next step for the kernel. `None`: the request has no image.
@@ -169,19 +176,14 @@ impl Request {
 
     /// Looks up the place of the next step. False: the thread of the image has to find it.
     pub(crate) fn find_place(&mut self) -> bool {
-        let Some(image) = self.image.clone() else { return true };
-        let Some(qcow2) = image.qcow2() else { return true };
-        match self.work.operation {
-            Operation::Sync => true,
-            Operation::Read => self.set_place(qcow2.place(self.work.offset, self.work.left, false)),
-            Operation::Write { .. } | Operation::WriteZeros => {
-                self.set_place(qcow2.place(self.work.offset, self.work.left, true))
-            }
-            Operation::PunchHole | Operation::ZeroRange => false,
-        }
-    }
-
-    fn set_place(&mut self, found: Option<(Place, Entered)>) -> bool {
+        let Some(qcow2) = self.image.as_ref().and_then(|image| image.qcow2()) else { return true };
+        let writes = match self.work.operation {
+            Operation::Sync => return true,
+            Operation::PunchHole | Operation::ZeroRange => return false,
+            Operation::Read => false,
+            Operation::Write { .. } | Operation::WriteZeros => true,
+        };
+        let found = qcow2.place(self.work.offset, self.work.left, writes);
         (self.qcow2.place, self.qcow2.entered) = found.unzip();
         self.qcow2.place.is_some()
     }
@@ -195,13 +197,15 @@ impl Request {
 
     /// Notes that `bytes` bytes have been moved. True when none is left.
     pub(crate) fn moved(&mut self, bytes: u64) -> bool {
+        let is_last = bytes >= self.work.left;
         match self.work.operation {
+            Operation::Read | Operation::Write { .. } if is_last => self.chain.transferred(bytes),
             Operation::Read | Operation::Write { .. } => self.chain.advance(bytes),
             _ => {}
         }
         self.work.offset += bytes;
         self.work.left = self.work.left.saturating_sub(bytes);
-        self.work.left == 0
+        is_last
     }
 }
 
@@ -239,10 +243,14 @@ fn limited<'a>(
     most: usize,
     part: &'a mut libc::iovec,
 ) -> &'a [libc::iovec] {
-    let Some(first) = pieces.first() else { return &[] };
-    if first.iov_len > most {
-        *part = libc::iovec { iov_len: most, ..*first };
-        return std::slice::from_ref(part);
+    match pieces {
+        [] => return &[],
+        [first, ..] if first.iov_len > most => {
+            *part = libc::iovec { iov_len: most, ..*first };
+            return std::slice::from_ref(part);
+        }
+        [_] => return pieces,
+        _ => {}
     }
     let mut bytes = 0;
     let fits = |piece: &&libc::iovec| {

@@ -54,6 +54,7 @@ impl Pipeline for BlockPipeline {
         let mut slot = self.slots.try_remove(slot)?;
         slot.flush();
         slot.cancel_reservation();
+        self.empty_pool();
         Some(Box::new(slot.on))
     }
 

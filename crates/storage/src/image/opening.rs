@@ -14,13 +14,12 @@ use super::options::{Alignment, Direct, ImageError, ImageOptions};
 /// The alignment of requests if the kernel does not report one: a page, the most that it requires.
 const PAGE: u32 = 4096;
 
-/// Whether the kernel takes a request directly.
+/// Whether the kernel takes a request directly. Alignments are powers of two, so no division is
+/// needed.
 pub(super) fn is_aligned(align: Alignment, offset: u64, pieces: &[libc::iovec]) -> bool {
-    let (memory, unit) = (align.memory as usize, align.offset as usize);
-    let fits = |piece: &libc::iovec| {
-        piece.iov_base.addr().is_multiple_of(memory) && piece.iov_len.is_multiple_of(unit)
-    };
-    offset.is_multiple_of(unit as u64) && pieces.iter().all(fits)
+    let (memory, unit) = (align.memory as usize - 1, align.offset as usize - 1);
+    let fits = |piece: &libc::iovec| (piece.iov_base.addr() & memory) | (piece.iov_len & unit) == 0;
+    offset & unit as u64 == 0 && pieces.iter().all(fits)
 }
 
 /// Opens the image through the page cache. Returns its file and type. `exclusive`: a writable block
@@ -75,15 +74,15 @@ pub(super) fn open_direct(
         Direct::Auto | Direct::Always => open_with(options, OFlags::DIRECT),
     };
     // Before STATX_DIOALIGN, the logical block was the only known requirement of a device.
-    let of_device = logical.map(|logical| Alignment { memory: logical, offset: logical });
+    let of_device = logical.and_then(|logical| Alignment::new(logical, logical));
     let aligned = opened.map(|(file, _)| {
         let align = alignment(&file).or(of_device);
         (file, align)
     });
     match (options.direct, aligned) {
         (Direct::Always, Ok((file, align))) => {
-            let page = Alignment { memory: PAGE, offset: PAGE };
-            Ok(Some((file, align.unwrap_or(page))))
+            let align = align.or_else(|| Alignment::new(PAGE, PAGE));
+            Ok(align.map(|align| (file, align)))
         }
         (Direct::Always, Err(ImageError::Open { error, .. })) => {
             Err(ImageError::Direct { path: options.path.clone(), error })
@@ -97,8 +96,7 @@ pub(super) fn open_direct(
 fn alignment(file: &File) -> Option<Alignment> {
     let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
     let said = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    let align = Alignment { memory: stat.stx_dio_mem_align, offset: stat.stx_dio_offset_align };
-    (said && align.memory > 0 && align.offset > 0).then_some(align)
+    Alignment::new(stat.stx_dio_mem_align, stat.stx_dio_offset_align).filter(|_| said)
 }
 
 /// Bytes of the whole blocks.
@@ -133,7 +131,7 @@ mod tests {
 
     #[test]
     fn alignment_is_of_addresses_offsets_and_lengths() {
-        let align = Alignment { memory: 4, offset: 512 };
+        let align = Alignment::new(4, 512).unwrap();
         let piece = |at: usize, len| libc::iovec {
             iov_base: std::ptr::without_provenance_mut(at),
             iov_len: len,

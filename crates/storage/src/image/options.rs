@@ -126,8 +126,22 @@ pub enum ImageError {
 /// The alignment that the kernel requires of requests that bypass the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Alignment of addresses in memory, in bytes.
-    pub memory: u32,
+    /// Alignment of addresses in memory, in bytes: a power of two.
+    pub(crate) memory: u32,
+    /// Alignment of offsets and lengths, in bytes: a power of two.
+    pub(crate) offset: u32,
+}
+
+impl Alignment {
+    /// Alignments of addresses in memory, and of offsets and lengths, in bytes. `None`: they are not
+    /// powers of two.
+    pub fn new(memory: u32, offset: u32) -> Option<Alignment> {
+        let are_powers = memory.is_power_of_two() && offset.is_power_of_two();
+        are_powers.then_some(Alignment { memory, offset })
+    }
+
     /// Alignment of offsets and lengths, in bytes.
-    pub offset: u32,
+    pub fn of_offsets(&self) -> u32 {
+        self.offset
+    }
 }

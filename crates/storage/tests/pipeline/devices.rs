@@ -69,7 +69,7 @@ fn a_device_with_large_sectors_takes_whole_ones_only() {
         let Some(device) = Loop::new(4096) else { return };
         let image = Image::open(&options(&device.device)).unwrap();
         assert_eq!((image.bytes(), image.block(), image.physical_block()), (BYTES, 4096, 4096));
-        assert_eq!(image.alignment().map(|align| align.offset), Some(4096));
+        assert_eq!(image.alignment().map(|align| align.of_offsets()), Some(4096));
         let mut site = Site::new(image, 1, engine);
         let data: Vec<u8> = (0..16 * SECTOR).map(|at| (at / SECTOR) as u8).collect();
         assert_eq!(site.ask(&Sent::write(8, data.clone())).status, OK);

@@ -219,6 +219,11 @@ impl<const WORDS: usize> RequestQueue for BlkQueue<WORDS> {
         Ok(Some(at as u16))
     }
 
+    /// The parts of a long request have one header after the other in the same place.
+    fn takes_groups(&self) -> bool {
+        false
+    }
+
     fn has_next(&mut self) -> Result<bool, QueueError> {
         let left = self.handed != self.ring.upcoming();
         Ok(!self.full && (left || self.ring.posted()? != self.ring.upcoming()))
