@@ -123,8 +123,13 @@ impl BlockPipeline {
                 }
             }
             self.fetched = fetched;
-            if !more {
-                break;
+            match more {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    self.fail(at, error);
+                    break;
+                }
             }
             if unknown >= GROUP {
                 unknown = 0;
@@ -145,36 +150,36 @@ impl BlockPipeline {
     }
 
     /// Step 1: fetches a group of requests that the guest has published: `room` of them at most, at
-    /// a cost of about `quantum`. False: the burst ends with this group.
-    fn fetch(&mut self, at: usize, room: usize, quantum: u64) -> bool {
-        let Some(slot) = self.slots.get_mut(at) else { return false };
+    /// a cost of about `quantum`. False: the burst ends with this group. An error is the peer's,
+    /// after this group.
+    fn fetch(&mut self, at: usize, room: usize, quantum: u64) -> Result<bool, QueueError> {
+        let Some(slot) = self.slots.get_mut(at) else { return Ok(false) };
         // Requests of a limited disk are checked, and paid for, one by one.
         let one_by_one = slot.limits.is_some() || !slot.on.queue.takes_groups();
-        let most = room.min(if one_by_one { 1 } else { GROUP });
+        // A queue that failed while an earlier group was published has no room, and is not called.
+        let most = room.min(slot.room()).min(if one_by_one { 1 } else { GROUP });
         let mut cost = 0;
         while self.fetched.len() < most && cost < quantum {
             if slot.is_limited(self.now) {
-                return false;
+                return Ok(false);
             }
             let mut request = self.pool.pop().unwrap_or_default();
-            match take(slot, &mut request) {
-                Ok(true) => {
-                    request.slot = at;
-                    cost += CHARGE + request.chain.readable_len() + request.chain.writable_len();
-                    self.fetched.push(request);
-                }
-                Ok(false) => {
-                    self.pool.push(request);
-                    slot.cancel_reservation();
-                    return false;
-                }
-                Err(error) => {
-                    slot.fail(error);
-                    return false;
-                }
+            if !take(slot, &mut request)? {
+                self.pool.push(request);
+                slot.cancel_reservation();
+                return Ok(false);
             }
+            request.slot = at;
+            cost += CHARGE + request.chain.readable_len() + request.chain.writable_len();
+            self.fetched.push(request);
         }
-        most > 0 && room > most
+        Ok(most > 0 && room > most)
+    }
+
+    fn fail(&mut self, at: usize, error: QueueError) {
+        if let Some(slot) = self.slots.get_mut(at) {
+            slot.fail(error);
+        }
     }
 
     /// Step 2: parses the request, and checks that it is allowed. Returns its cost.
