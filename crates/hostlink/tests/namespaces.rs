@@ -155,13 +155,15 @@ fn what_came_while_everything_was_under_way_is_not_left_lying() {
         now += Duration::from_millis(1);
         now
     };
+    let received =
+        || fabric.counters(far.port()).iter().map(|queue| queue.rx.frames.get()).sum::<u64>();
+    // The kernel may have sent a frame of its own while the ports came.
+    let at_first = received();
     // Long enough for any worker to stop polling. More is sent than the kernel keeps.
     for _ in 0..100 {
         send(30);
         one.run_once(tick());
     }
-    let received =
-        || fabric.counters(far.port()).iter().map(|queue| queue.rx.frames.get()).sum::<u64>();
     let before = received();
     for _ in 0..1000 {
         one.run_once(tick());
@@ -170,8 +172,8 @@ fn what_came_while_everything_was_under_way_is_not_left_lying() {
     let after = received();
     // Their ports leave in turns of both workers.
     one.run_while(|| other.run_while(|| drop([near, far])));
-    assert_eq!(before, 0, "the other worker was not served");
-    assert!(after > 500, "{after} frames arrived, and the rest was left lying");
+    assert_eq!(before, at_first, "the other worker was not served");
+    assert!(after - before > 500, "{after} frames arrived, and the rest was left lying");
 }
 
 #[test]
