@@ -182,9 +182,10 @@ impl BlockPipeline {
         }
     }
 
-    /// Step 2: parses the request, and checks that it is allowed. Returns its cost.
+    /// Step 2: parses the request, and checks that it is allowed. Returns its cost. Requests of a
+    /// queue that failed since they were fetched are dropped: nobody waits for their answers.
     fn check(&mut self, at: usize, mut request: Box<Request>) -> u64 {
-        let Some(slot) = self.slots.get_mut(at) else { return 0 };
+        let Some(slot) = self.slots.get_mut(at).filter(|slot| !slot.on.failed) else { return 0 };
         let next = match parse(slot, &mut request) {
             Ok(command) => begin(slot, &mut request, command, self.now),
             Err(refusal) => {
