@@ -38,8 +38,10 @@ impl Domain {
         queues: u16,
         limit: Duration,
     ) -> Result<u16, GuestError> {
+        // The module is busy for a moment after a disk has left.
         let load = format!(
-            "module=$(grep blkfront /modules/order) && rmmod xen_blkfront && \
+            "module=$(grep blkfront /modules/order) && \
+             while [ -d /sys/module/xen_blkfront ] && ! rmmod xen_blkfront; do usleep 50000; done && \
              insmod /modules/$module max_queues={queues}"
         );
         self.must(&load, limit)?;
