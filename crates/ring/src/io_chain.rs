@@ -52,19 +52,7 @@ impl Pieces {
     }
 
     /// Takes `n` bytes off the front, or all that there are.
-    #[inline]
     fn advance(&mut self, n: u64) {
-        match self.list.get_mut(self.first) {
-            Some(piece) if n < piece.iov_len as u64 => {
-                piece.iov_base = piece.iov_base.wrapping_byte_add(n as usize);
-                piece.iov_len -= n as usize;
-                self.len -= n;
-            }
-            _ => self.advance_over(n),
-        }
-    }
-
-    fn advance_over(&mut self, n: u64) {
         let mut left = n.min(self.len);
         self.len -= left;
         while let Some(piece) = self.list.get_mut(self.first).filter(|_| left > 0) {
@@ -268,11 +256,12 @@ impl IoChain {
     /// Logs all writable bytes as written, because an operation failed and the kernel may have
     /// written any of them.
     pub fn log_writable(&self) {
-        self.log_front(u64::MAX);
+        self.transferred(u64::MAX);
     }
 
-    /// Logs the first `n` bytes that the device may write.
-    fn log_front(&self, n: u64) {
+    /// Logs the first `n` bytes that the device may write, because they were transferred. The pieces
+    /// stay as they are: [`advance`](Self::advance) is for a request of which more is to come.
+    pub fn transferred(&self, n: u64) {
         let mut left = n;
         for piece in self.writable.rest().iter().take_while(|_| self.is_logged()) {
             let now = left.min(piece.iov_len as u64);
@@ -288,15 +277,6 @@ impl IoChain {
     fn log(&self, at: *const u8, len: usize) {
         if let Some(memory) = &self.memory {
             memory.log_host(at, len);
-        }
-    }
-
-    /// Notes that the first `n` bytes of either direction have been transferred, the last of the
-    /// request. The pieces are not to be used any more.
-    #[inline]
-    pub fn transferred(&self, n: u64) {
-        if self.is_logged() {
-            self.log_front(n);
         }
     }
 

@@ -96,12 +96,7 @@ impl Slot {
     }
 
     /// Whether the queue must wait, because the next request may not begin at `now`.
-    #[inline]
     pub fn is_limited(&mut self, now: Instant) -> bool {
-        self.limits.is_some() && self.must_wait(now)
-    }
-
-    fn must_wait(&mut self, now: Instant) -> bool {
         let Some(limits) = &self.limits else { return false };
         if let Some(reserved) = &self.reserved {
             return now < reserved.ready;
