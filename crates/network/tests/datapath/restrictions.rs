@@ -111,6 +111,11 @@ fn ports_that_share_a_budget_share_its_rate() {
     assert_eq!(site.received(1), 6);
 }
 
+/// Bytes over which the shares of two queues are compared, and their rate. A thread that has no CPU
+/// for a tenth of a second changes little then.
+const COMPARED: usize = 100_000;
+const SHARED: Rate = Rate { per_second: 250_000, burst: 4000 };
+
 #[test]
 fn queues_that_share_a_rate_take_turns_whatever_they_send() {
     for workers in [1, 2] {
@@ -120,14 +125,18 @@ fn queues_that_share_a_rate_take_turns_whatever_they_send() {
                 |index| Peer::attach(&site.fabric, site.ports[2], index, Accepts::ALL, usize::MAX);
             // Two queues beside those that each worker has.
             let queues = [10, 11].map(queue);
-            let rate = Rate { per_second: 1_000_000, burst: 4000 };
-            let bucket = Arc::new(TokenBucket::new(Unit::Bytes, rate));
+            let bucket = Arc::new(TokenBucket::new(Unit::Bytes, SHARED));
             site.fabric.set_restrictions(site.ports[2], transmit(vec![bucket]));
             for ((flow, queue), len) in (0..).zip(&queues).zip(lens) {
-                queue.send((0..200).map(|number| udp(1, 2, flow, number, len)));
+                let frames = 3 * COMPARED / len;
+                queue.send((0..frames as u32).map(|number| udp(1, 2, flow, number, len)));
             }
-            let sent = || queues.each_ref().map(Peer::completed);
-            wait(|| sent().iter().any(|sent| *sent >= 150));
+            let completed = || queues.each_ref().map(Peer::completed);
+            // The first queue may send alone until the second has its frames and a worker's turn.
+            wait(|| completed().iter().all(|frames| *frames >= 2));
+            let before = completed();
+            let sent = || [0, 1].map(|queue| completed()[queue] - before[queue]);
+            wait(|| sent()[0] * lens[0] + sent()[1] * lens[1] >= COMPARED);
             // A queue has its share of the frames or of the bytes: workers that come late find room
             // for a burst, and the turns of a queue of short frames are longer then.
             let sent = sent();
