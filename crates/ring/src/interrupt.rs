@@ -322,17 +322,20 @@ mod tests {
                 watcher
             })
             .collect();
+        let is_slow = |_: &u32| {
+            interrupt(fd.as_fd()).unwrap();
+            let slow = take_slow();
+            assert!(slow == 0 || slow >= 2 * SLOW.as_nanos() as u64, "{slow} ns");
+            assert_eq!(take_slow(), 0, "taken");
+            slow > 0
+        };
         take_slow();
-        (0..8).for_each(|_| interrupt(fd.as_fd()).unwrap());
-        assert!(take_slow() >= 8 * 2 * SLOW.as_nanos() as u64);
-        assert_eq!(take_slow(), 0, "taken");
+        // Not all of them: a thread that loses its CPU during the second of its two writes is
+        // charged less.
+        let slow = (0..100).filter(is_slow).count();
+        assert!(slow >= 20, "{slow} of 100");
         drop(watchers);
-        let slow = (0..1000)
-            .filter(|_| {
-                interrupt(fd.as_fd()).unwrap();
-                take_slow() > 0
-            })
-            .count();
+        let slow = (0..1000).filter(is_slow).count();
         assert!(slow < 100, "{slow} of 1000");
     }
 
