@@ -64,8 +64,8 @@ bench-migration: ## how long a stock guest that migrates is out of reach
 	$(CARGO) build --release --locked
 	$(LAB) bench-migration $(ARGS)
 
-bench-overlay: ## overlays between two hosts beside the kernel's VXLAN: CPU time per frame
-	@scripts/deps build embedded
+bench-overlay: ## overlays between two hosts beside the kernel's VXLAN and OVS-DPDK: CPU time per frame
+	@scripts/deps build embedded peers
 	$(CARGO) build --release --locked
 	$(LAB) bench-overlay $(ARGS)
 

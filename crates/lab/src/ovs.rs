@@ -2,6 +2,7 @@
 //! devices, which would outlive the process otherwise.
 
 mod pages;
+mod tunnel;
 
 use std::fs::File;
 use std::io;
@@ -57,14 +58,23 @@ impl OvsError {
     }
 }
 
-/// A running OVS-DPDK with one polling thread and two vhost-user ports, which connect to sockets of
-/// the generator or of guests. Stopped on drop.
+/// The bridges of a switch, between two vhost-user ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// One bridge. Its ports connect to sockets of the generator or of guests.
+    Bridge,
+    /// Two hosts with a VXLAN tunnel between them. Each guest's port listens on a socket.
+    Tunnel,
+}
+
+/// A running OVS-DPDK with one polling thread and two vhost-user ports. Stopped on drop.
 #[derive(Debug)]
 pub struct Ovs {
     // Dropped in this order: first the switch, then the parts that it uses.
     switch: ChildProcess,
     _database: ChildProcess,
-    _namespace: Namespace,
+    namespace: Namespace,
+    layout: Layout,
     dir: TempDir,
     version: String,
     _pages: HugePages,
@@ -81,11 +91,23 @@ impl Ovs {
         crate::tool::version(SWITCH, "--version")
     }
 
-    /// Starts it, with its polling thread on CPU `poll_cpu` and the rest on `other_cpu`.
+    /// Starts it with one bridge, its polling thread on CPU `poll_cpu`, and the rest on `other_cpu`.
     ///
     /// # Errors
     /// When it is not installed, there are no huge pages, or it does not come up.
     pub fn start(poll_cpu: usize, other_cpu: usize) -> Result<Self, OvsError> {
+        Self::start_with(Layout::Bridge, [poll_cpu, other_cpu])
+    }
+
+    /// Starts it as two hosts with a VXLAN tunnel between them, on the same CPUs.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_tunnel(poll_cpu: usize, other_cpu: usize) -> Result<Self, OvsError> {
+        Self::start_with(Layout::Tunnel, [poll_cpu, other_cpu])
+    }
+
+    fn start_with(layout: Layout, cpus: [usize; 2]) -> Result<Self, OvsError> {
         if !Self::installed() {
             return Err(OvsError::Missing);
         }
@@ -111,7 +133,7 @@ impl Ovs {
         let vsctl = Vsctl { database: at("db.sock") };
         vsctl.run(&["--no-wait", "init"])?;
         let set = ["--no-wait", "set", "Open_vSwitch", "."].map(String::from);
-        vsctl.run(&[&set[..], &settings(poll_cpu, other_cpu)].concat())?;
+        vsctl.run(&[&set[..], &settings(layout, cpus)].concat())?;
 
         let namespace = Namespace::new()?;
         let mut command = namespace.command(SWITCH);
@@ -125,7 +147,8 @@ impl Ovs {
         let mut ovs = Self {
             switch,
             _database: database,
-            _namespace: namespace,
+            namespace,
+            layout,
             dir,
             version: String::new(),
             _pages: pages,
@@ -135,16 +158,14 @@ impl Ovs {
     }
 
     fn configure(&mut self, vsctl: &Vsctl) -> Result<(), OvsError> {
-        let outcome = vsctl
-            .run(&["add-br", "rm-bench", "--", "set", "bridge", "rm-bench", "datapath_type=netdev"])
-            .and_then(|_| {
-                for (name, path) in ["rm-bench-a", "rm-bench-b"].iter().zip(self.sockets()) {
-                    let server = format!("options:vhost-server-path={}", path.display());
-                    let port = ["add-port", "rm-bench", name, "--", "set", "Interface", name];
-                    vsctl.run(&[&port[..], &["type=dpdkvhostuserclient", &server]].concat())?;
-                }
-                vsctl.run(&["get", "Open_vSwitch", ".", "ovs_version"])
-            });
+        let made = match self.layout {
+            Layout::Bridge => self.bridge(vsctl),
+            Layout::Tunnel => {
+                let appctl = Appctl { control: self.dir.path().join("ctl") };
+                tunnel::configure(vsctl, &appctl, &self.namespace)
+            }
+        };
+        let outcome = made.and_then(|()| vsctl.run(&["get", "Open_vSwitch", ".", "ovs_version"]));
         let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
         let failed = |said: &str| OvsError::Tool { tool: "ovs-vswitchd".into(), said: said.into() };
         self.version = match outcome {
@@ -160,9 +181,24 @@ impl Ovs {
         }
     }
 
-    /// The sockets that the switch connects to.
+    /// Makes one bridge with both ports.
+    fn bridge(&self, vsctl: &Vsctl) -> Result<(), OvsError> {
+        vsctl.add_bridge("rm-bench")?;
+        for (name, path) in ["rm-bench-a", "rm-bench-b"].iter().zip(self.sockets()) {
+            let server = format!("options:vhost-server-path={}", path.display());
+            vsctl.add_port("rm-bench", name, &["type=dpdkvhostuserclient", &server])?;
+        }
+        Ok(())
+    }
+
+    /// The sockets of both ports. A switch with one bridge connects to them, and one with a tunnel
+    /// listens there.
     pub fn sockets(&self) -> [PathBuf; 2] {
-        ["a.sock", "b.sock"].map(|name| self.dir.path().join(name))
+        let names = match self.layout {
+            Layout::Bridge => ["a.sock", "b.sock"],
+            Layout::Tunnel => tunnel::GUESTS,
+        };
+        names.map(|name| self.dir.path().join(name))
     }
 
     /// Process id of the switch.
@@ -184,15 +220,16 @@ impl Ovs {
     }
 }
 
-/// DPDK for one polling thread; TSO on, for all points.
-fn settings(poll_cpu: usize, other_cpu: usize) -> Vec<String> {
+/// DPDK for one polling thread. TSO is on where frames stay on the host: this version does not carry
+/// long frames through tunnels.
+fn settings(layout: Layout, [poll_cpu, other_cpu]: [usize; 2]) -> Vec<String> {
     let other = |(key, value): (&str, String)| format!("other_config:{key}={value}");
     [
         ("dpdk-init", "true".into()),
         ("dpdk-lcore-mask", format!("{:#x}", 1u128 << other_cpu)),
         ("pmd-cpu-mask", format!("{:#x}", 1u128 << poll_cpu)),
         ("dpdk-socket-mem", MEMORY.to_string()),
-        ("userspace-tso-enable", "true".into()),
+        ("userspace-tso-enable", (layout == Layout::Bridge).to_string()),
         ("dpdk-extra", "\"--in-memory --no-pci --no-telemetry\"".into()),
     ]
     .map(other)
@@ -211,6 +248,29 @@ impl Vsctl {
             .arg(prefixed("--db=unix:", &self.database))
             .arg(format!("--timeout={}", TIMEOUT.as_secs()));
         run(command.args(words.iter().map(AsRef::as_ref)))
+    }
+
+    fn add_bridge(&self, bridge: &str) -> Result<(), OvsError> {
+        let words = ["add-br", bridge, "--", "set", "bridge", bridge, "datapath_type=netdev"];
+        self.run(&words).map(drop)
+    }
+
+    /// Adds a port whose interface has these settings.
+    fn add_port(&self, bridge: &str, port: &str, settings: &[&str]) -> Result<(), OvsError> {
+        let words = ["add-port", bridge, port, "--", "set", "Interface", port];
+        self.run(&[&words[..], settings].concat()).map(drop)
+    }
+}
+
+/// `ovs-appctl` on our switch.
+struct Appctl {
+    control: PathBuf,
+}
+
+impl Appctl {
+    fn run(&self, words: &[&str]) -> Result<(), OvsError> {
+        let mut command = Command::new("ovs-appctl");
+        run(command.arg("--target").arg(&self.control).args(words)).map(drop)
     }
 }
 

@@ -93,6 +93,8 @@ pub enum Kind {
     Overlay {
         /// Which.
         frames: &'static str,
+        /// Whom Ringmain is compared with.
+        peer: &'static str,
     },
     /// Requests of a disk.
     Disk {
@@ -123,7 +125,7 @@ impl Point {
     pub fn options(&self) -> &'static str {
         match self.kind {
             Kind::Traffic { options, .. }
-            | Kind::Overlay { frames: options }
+            | Kind::Overlay { frames: options, .. }
             | Kind::Disk { requests: options, .. } => options,
             Kind::Workers | Kind::Guests => "",
         }
@@ -145,8 +147,7 @@ impl Point {
             Kind::Traffic { .. } => OVS,
             Kind::Workers => "one worker",
             Kind::Guests => "TAP + bridge",
-            Kind::Overlay { .. } => "VXLAN + bridge",
-            Kind::Disk { peer, .. } => peer,
+            Kind::Overlay { peer, .. } | Kind::Disk { peer, .. } => peer,
         }
     }
 }

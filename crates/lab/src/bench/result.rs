@@ -72,19 +72,19 @@ impl Comparison {
                 let _ = writeln!(text, "{}: {failure}", row.title);
             }
         }
-        let usual = self.rows.first().and_then(|row| row.peer.as_ref());
-        let usual = usual.map_or(OVS, |peer| peer.name);
-        let mut peers: Vec<&str> = vec![usual];
-        for row in &self.rows {
-            let Some(peer) = row.peer.as_ref().filter(|peer| !peers.contains(&peer.name)) else {
+        let peer = |row: &Row| row.peer.as_ref().map(|peer| peer.name);
+        let usual = self.rows.first().and_then(peer).unwrap_or(OVS);
+        let mut shown = vec![usual];
+        for other in self.rows.iter().filter_map(peer) {
+            if shown.contains(&other) {
                 continue;
-            };
-            let _ = writeln!(
-                text,
-                "The peer of \"{}\" is {}, of the rest {usual}.",
-                row.title, peer.name
-            );
-            peers.push(peer.name);
+            }
+            shown.push(other);
+            let rows = self.rows.iter().filter(|row| peer(row) == Some(other));
+            let mut titles: Vec<_> = rows.map(|row| format!("\"{}\"", row.title)).collect();
+            titles.dedup();
+            let titles = titles.join(", ");
+            let _ = writeln!(text, "The peer of {titles} is {other}, of the rest {usual}.");
         }
         text
     }

@@ -40,6 +40,9 @@ impl Traffic {
     /// The longest frames of full segments, in eight flows.
     pub(super) const TSO: Traffic = Traffic { len: TCP + 46 * MSS, flows: 8, tso: true };
 
+    /// The frames of a guest that segments for itself, in as many flows.
+    pub(super) const SEGMENTED: Traffic = Traffic::udp(1464, 8);
+
     /// UDP datagrams.
     pub(super) const fn udp(len: usize, flows: u32) -> Traffic {
         Traffic { len, flows, tso: false }

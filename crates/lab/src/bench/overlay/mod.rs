@@ -1,17 +1,19 @@
-//! Ringmain's overlay beside the kernel's VXLAN device and bridge: the same frames between guests of
-//! two hosts, in turn, in one invocation.
+//! Ringmain's overlay beside the kernel's VXLAN device and bridge, and beside OVS-DPDK: the same
+//! frames between guests of two hosts, in turn, in one invocation.
 //!
 //! The hosts are network namespaces with a pair of virtual interfaces as the wire. A guest of the
 //! kernel's hosts is a TAP device in the bridge, which the generator reads and writes as a
-//! hypervisor's backend does. A guest of Ringmain's hosts is a vhost-user port. The figure is the
-//! CPU time of both hosts for each frame that arrived: on a machine with few CPUs, throughput says
-//! little, since the hosts and the generator share the CPUs.
+//! hypervisor's backend does. A guest of Ringmain's hosts, or of OVS-DPDK's, is a vhost-user port.
+//! The figure is the CPU time of both hosts for each frame that arrived: on a machine with few CPUs,
+//! throughput says little, since the hosts and the generator share the CPUs.
 
 mod frames;
 mod guests;
 mod kernel;
+mod ovs;
 mod point;
 mod ringmain;
+mod station_guests;
 mod traffic;
 mod underlay;
 
@@ -28,6 +30,7 @@ use crate::folders::folder;
 use crate::program::Program;
 use crate::progress::Progress;
 use kernel::KernelHosts;
+use ovs::OvsHosts;
 use point::OverlayPoint;
 use ringmain::RingmainHosts;
 use traffic::Carried;
@@ -48,15 +51,19 @@ pub struct Args {
     #[arg(long, value_name = "POINT,...", value_delimiter = ',', value_parser = PossibleValuesParser::new(point::names()))]
     pub only: Vec<String>,
 
-    /// Measure Ringmain only: no VXLAN device of the kernel's
+    /// Measure Ringmain only: neither a VXLAN device of the kernel's nor OVS-DPDK
     #[arg(long)]
     pub alone: bool,
+
+    /// Leave out the points beside OVS-DPDK, which needs huge pages
+    #[arg(long, conflicts_with = "alone")]
+    pub no_ovs: bool,
 
     /// Measure nothing, and redraw the history of earlier runs
     #[arg(long)]
     pub history: bool,
 
-    /// CPU of the worker of Ringmain's sending host
+    /// CPU of the worker of Ringmain's sending host, and of OVS-DPDK's polling thread
     #[arg(long, value_name = "CPU", default_value_t = 1)]
     pub worker_cpu: usize,
 
@@ -78,6 +85,14 @@ pub struct Args {
     pub program: Program,
 }
 
+impl Args {
+    /// The points to measure.
+    fn points(&self) -> impl Iterator<Item = &'static OverlayPoint> {
+        let left_out = self.no_ovs || self.alone;
+        point::select(&self.only).filter(move |overlay| !(left_out && overlay.is_beside_ovs()))
+    }
+}
+
 /// Compares. The table goes to standard output, results and history to `args.out`, progress to
 /// standard error.
 ///
@@ -91,8 +106,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     catch_signals()?;
     let progress = Progress::new();
     let began = unix_time();
-    let mut tallies: Vec<Tally> =
-        point::select(&args.only).map(|overlay| Tally::new(overlay.point)).collect();
+    let mut tallies: Vec<Tally> = args.points().map(|overlay| Tally::new(overlay.point)).collect();
     let stage = progress.stage("starting hosts");
     let hosts = OverlayHosts::start(args)?;
     stage.done("");
@@ -109,10 +123,11 @@ struct Site {
     kernel: Option<KernelHosts>,
 }
 
-/// The hosts on all kinds of wires.
+/// The hosts on all kinds of wires, and those of OVS-DPDK.
 struct OverlayHosts<'a> {
     args: &'a Args,
     sites: Vec<Site>,
+    ovs: Option<OvsHosts>,
 }
 
 impl<'a> OverlayHosts<'a> {
@@ -125,20 +140,24 @@ impl<'a> OverlayHosts<'a> {
             Ok(Site { wire, ringmain, kernel })
         };
         let wires = [Wire::Unsegmented, Wire::Segmented].into_iter();
-        let is_used = |wire: &Wire| point::select(&args.only).any(|point| point.wire == *wire);
+        let is_used = |wire: &Wire| args.points().any(|point| point.wire == *wire);
         let sites = wires.filter(is_used).map(site).collect::<Result<_, _>>()?;
-        Ok(OverlayHosts { args, sites })
+        let ovs = args.points().any(OverlayPoint::is_beside_ovs);
+        let ovs = ovs.then(|| OvsHosts::start(args.worker_cpu, args.generator_cpu)).transpose()?;
+        Ok(OverlayHosts { args, sites, ovs })
     }
 
     /// Carries the frames of a point. An error is one line.
     fn carry(&self, who: Who, overlay: &OverlayPoint) -> Result<Carried, String> {
         let site = self.sites.iter().find(|site| site.wire == overlay.wire);
         let site = site.ok_or("no hosts have this wire")?;
-        let cpu = self.args.generator_cpu;
-        match (who, &site.kernel) {
-            (Who::Ringmain, _) => site.ringmain.carry(overlay, self.args.seconds, cpu),
-            (Who::Peer, Some(kernel)) => kernel.carry(overlay, self.args.seconds, cpu),
-            (Who::Peer | Who::Ceiling, _) => Err("it is not part of this comparison".into()),
+        let (seconds, cpu) = (self.args.seconds, self.args.generator_cpu);
+        let ovs = self.ovs.as_ref().filter(|_| overlay.is_beside_ovs());
+        match (who, ovs, &site.kernel) {
+            (Who::Ringmain, ..) => site.ringmain.carry(overlay, seconds, cpu),
+            (Who::Peer, Some(ovs), _) => ovs.carry(overlay, seconds, cpu),
+            (Who::Peer, None, Some(kernel)) => kernel.carry(overlay, seconds, cpu),
+            (Who::Peer | Who::Ceiling, ..) => Err("it is not part of this comparison".into()),
         }
     }
 }

@@ -6,6 +6,10 @@ use crate::bench::goal::Goal;
 use crate::bench::goal::Goal::Times;
 use crate::bench::point::{Kind, Point, Unit};
 
+/// Names of the peers.
+const KERNEL: &str = "VXLAN + bridge";
+const OVS: &str = "OVS-DPDK";
+
 /// A point, and how it is measured.
 #[derive(Clone, Debug)]
 pub(super) struct OverlayPoint {
@@ -14,53 +18,95 @@ pub(super) struct OverlayPoint {
     pub(super) wire: Wire,
 }
 
-const fn point(
-    name: &'static str,
-    title: &'static str,
+impl OverlayPoint {
+    /// Whether the peer is OVS-DPDK, and not the kernel.
+    pub(super) fn is_beside_ovs(&self) -> bool {
+        self.point.peer() == OVS
+    }
+}
+
+const fn beside(
+    peer: &'static str,
+    [name, title]: [&'static str; 2],
     traffic: Traffic,
     wire: Wire,
     figures: &'static [(Unit, Option<Goal>)],
 ) -> OverlayPoint {
-    let kind = Kind::Overlay { frames: title };
+    let kind = Kind::Overlay { frames: title, peer };
     OverlayPoint { point: Point { name, title, kind, figures }, traffic, wire }
 }
 
 /// All points. Sizes are those of the guests' frames.
-pub(super) static POINTS: [OverlayPoint; 5] = [
-    point(
-        "64",
-        "64 B, one flow",
+pub(super) static POINTS: [OverlayPoint; 10] = [
+    beside(
+        KERNEL,
+        ["64", "64 B, one flow"],
         Traffic::udp(64, 1),
         Wire::Unsegmented,
         &[(Unit::HostNanos, Some(Times(1.3))), (Unit::Mpps, None)],
     ),
-    point(
-        "64-flows",
-        "64 B, 64 flows interleaved",
+    beside(
+        KERNEL,
+        ["64-flows", "64 B, 64 flows interleaved"],
         Traffic::udp(64, 64),
         Wire::Unsegmented,
         &[(Unit::HostNanos, Some(Times(1.3))), (Unit::Mpps, None)],
     ),
-    point(
-        "1450",
-        "1464 B (MTU 1450)",
+    beside(
+        KERNEL,
+        ["1450", "1464 B (MTU 1450)"],
         Traffic::udp(1464, 1),
         Wire::Unsegmented,
         &[(Unit::HostNanos, Some(Times(1.2))), (Unit::Gbps, None)],
     ),
-    point(
-        "64k",
-        "64 KB TSO, veth",
+    beside(
+        KERNEL,
+        ["64k", "64 KB TSO, veth"],
         Traffic::TSO,
         Wire::Unsegmented,
         &[(Unit::HostNanos, Some(Times(0.8))), (Unit::Gbps, None)],
     ),
-    point(
-        "64k-wire",
-        "64 KB TSO, 1500 B wire",
+    beside(
+        KERNEL,
+        ["64k-wire", "64 KB TSO, 1500 B wire"],
         Traffic::TSO,
         Wire::Segmented,
         &[(Unit::HostNanos, Some(Times(1.0))), (Unit::Gbps, None)],
+    ),
+    beside(
+        OVS,
+        ["64-ovs", "64 B, one flow, to OVS"],
+        Traffic::udp(64, 1),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, None), (Unit::Mpps, None)],
+    ),
+    beside(
+        OVS,
+        ["64-flows-ovs", "64 B, 64 flows, to OVS"],
+        Traffic::udp(64, 64),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, None), (Unit::Mpps, None)],
+    ),
+    beside(
+        OVS,
+        ["1450-ovs", "1464 B, to OVS"],
+        Traffic::udp(1464, 1),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(1.2))), (Unit::Gbps, None)],
+    ),
+    beside(
+        OVS,
+        ["64k-ovs", "64 KB TSO, veth, to OVS"],
+        Traffic::TSO,
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(2.0))), (Unit::Gbps, None)],
+    ),
+    beside(
+        OVS,
+        ["64k-wire-ovs", "64 KB TSO, 1500 B wire, to OVS"],
+        Traffic::TSO,
+        Wire::Segmented,
+        &[(Unit::HostNanos, Some(Times(2.0))), (Unit::Gbps, None)],
     ),
 ];
 

@@ -36,15 +36,21 @@ impl Carried {
     pub(super) fn host_ns_per_frame(&self) -> f64 {
         self.hosts * self.seconds * 1e9 / self.frames
     }
+
+    /// The same payload, counted in frames of another kind.
+    pub(super) fn counted_as(self, traffic: Traffic, other: Traffic) -> Carried {
+        let frames = self.frames * traffic.payload() as f64 / other.payload() as f64;
+        Carried { frames, ..self }
+    }
 }
 
 /// Whose CPU time counts as that of the hosts, besides that of the kernel's threads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Payers {
     /// The generator, in whose system calls the kernel carries the frames.
     Generator,
-    /// Two daemons.
-    Daemons([u32; 2]),
+    /// The daemons with these process ids.
+    Daemons(Vec<u32>),
 }
 
 /// Progress of the frames.
@@ -82,7 +88,7 @@ pub(super) fn carry(
             frames: (count.arrived - arrived) as f64 / traffic.payload() as f64,
             seconds,
             // The generator is the first one.
-            hosts: match payers {
+            hosts: match &payers {
                 Payers::Generator => shares.of.iter().sum(),
                 Payers::Daemons(_) => shares.of.iter().skip(1).sum(),
             },
@@ -98,7 +104,7 @@ pub(super) fn carry(
 
 impl Payers {
     /// The generator, the daemons, and the threads of the kernel.
-    fn processes(self) -> Vec<u32> {
+    fn processes(&self) -> Vec<u32> {
         let mut ids = vec![std::process::id()];
         if let Payers::Daemons(daemons) = self {
             ids.extend(daemons);
