@@ -203,7 +203,8 @@ impl Underlay {
         let vlan = peer.vlan.map_or(Vlan::None, Vlan::Access);
         let name = peer_name(&self.name, peer.vni, peer.vtep).into();
         let rule = PortRule { vlan, mac: None };
-        let port = self.fabric.add_port(spec(name, rule, Some(peer.mtu), &self.stopped))?;
+        let spec = spec(name, rule, Some(peer.mtu), &self.stopped);
+        let port = self.fabric.add_port(NewPort { coalescing: egress::coalescing(), ..spec })?;
         self.fabric.set_tunnel(port, peer.tunnel);
         let address = Peer::new(SocketAddr::new(peer.vtep, self.local.port()));
         let attach = |(index, sockets): (u16, &Arc<_>)| {

@@ -150,6 +150,22 @@ fn frames_go_to_the_host_where_their_station_is() {
     }
 }
 
+/// Full bursts of short frames may wait for the next burst, but not when there is none.
+#[test]
+fn short_frames_arrive_also_when_no_others_follow() {
+    for workers in [1, 2] {
+        let hosts = mesh(2, workers, LEARNING);
+        let [a, b] = &hosts[..] else { unreachable!() };
+        b.guest.send([broadcast(2, 0)]);
+        assert_eq!(a.guest.expect(1), [broadcast(2, 0)]);
+        for count in [64, 128, 192, 256, 320, 1, 64] {
+            a.guest.send((0..count).map(|n| udp(2, 1, n as u16 % 20, n, 60)));
+            assert_eq!(b.guest.expect(count as usize).len(), count as usize);
+        }
+        hosts.iter().for_each(Host::check);
+    }
+}
+
 #[test]
 fn what_is_no_frame_of_a_peer_is_refused_under_a_name() {
     let hosts = mesh(2, 1, LEARNING);

@@ -10,7 +10,7 @@ mod receive;
 mod send;
 
 pub use receive::{ReceiveBatch, Received};
-pub use send::{LANES, Outcome, SendBatch};
+pub use send::{DATAGRAMS, LANES, Outcome, SendBatch};
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -12,7 +12,7 @@ use crate::region::Memory;
 /// Sockets among which datagrams are spread, each with a source port of its own.
 pub const LANES: usize = 16;
 /// Datagrams of a batch.
-const DATAGRAMS: usize = 256;
+pub const DATAGRAMS: usize = 256;
 /// Bytes of a batch that are kept here and not with their sender: headers, and bodies from granted
 /// pages.
 const ARENA: usize = 192 * 1024;
@@ -74,6 +74,8 @@ pub struct SendBatch {
     datagrams: Vec<Datagram>,
     /// The memory that the pieces point into, besides the arena.
     pins: Vec<Arc<Memory>>,
+    /// Whether all bytes are in the arena.
+    owns_bytes: bool,
     /// Pieces in the order of messages.
     ordered: Vec<libc::iovec>,
     messages: Vec<Message>,
@@ -104,6 +106,7 @@ impl SendBatch {
             pieces: Vec::with_capacity(PIECES),
             datagrams: Vec::with_capacity(DATAGRAMS),
             pins: Vec::with_capacity(16),
+            owns_bytes: true,
             ordered: Vec::with_capacity(PIECES),
             messages: Vec::with_capacity(DATAGRAMS),
             headers: Vec::with_capacity(DATAGRAMS),
@@ -117,12 +120,29 @@ impl SendBatch {
         self.datagrams.is_empty()
     }
 
+    /// Whether all bytes of the datagrams are kept here, so that their senders may reuse the memory
+    /// that the datagrams came from.
+    pub fn owns_bytes(&self) -> bool {
+        self.owns_bytes
+    }
+
+    /// Datagrams for each lane that has any, on average.
+    pub fn per_lane(&self) -> usize {
+        let lanes = self.lanes().count_ones() as usize;
+        self.datagrams.len().checked_div(lanes).unwrap_or(0)
+    }
+
+    /// A bit for each lane that has datagrams.
+    fn lanes(&self) -> u32 {
+        self.datagrams.iter().fold(0, |lanes, it| lanes | 1 << it.lane)
+    }
+
     /// Forgets what was not sent.
     pub fn clear(&mut self) {
         self.datagrams.clear();
         self.pieces.clear();
         self.pins.clear();
-        self.used = 0;
+        (self.used, self.owns_bytes) = (0, true);
     }
 
     /// Adds a datagram of `header`, `head` and `body` for one of the [`LANES`]. False: the batch
@@ -154,7 +174,8 @@ impl SendBatch {
         let mark = self.pieces.len();
         self.used += copied;
         self.pieces.push(libc::iovec { iov_base: base, iov_len: copied });
-        if !granted {
+        if pieces > 1 {
+            self.owns_bytes = false;
             for pin in body.pins() {
                 if !self.pins.iter().any(|own| Arc::ptr_eq(own, pin)) {
                     self.pins.push(Arc::clone(pin));
@@ -175,7 +196,7 @@ impl SendBatch {
     /// counted.
     pub fn send(&mut self, sockets: &[OwnedFd; LANES]) -> Outcome {
         let mut outcome = Outcome::default();
-        let lanes = self.datagrams.iter().fold(0u32, |lanes, it| lanes | 1 << it.lane);
+        let lanes = self.lanes();
         for (lane, socket) in sockets.iter().enumerate().filter(|(lane, _)| lanes >> lane & 1 == 1)
         {
             while !self.send_lane(lane as u8, socket, &mut outcome) {}
