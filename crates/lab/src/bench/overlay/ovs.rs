@@ -1,6 +1,6 @@
 //! Two hosts of OVS-DPDK, which encapsulates by itself. The guests are vhost-user ports.
 //!
-//! The switch reads and writes the wire by packet sockets. Guests have to segment for themselves:
+//! The switch reads and writes the wire by AF_XDP. Guests have to segment for themselves:
 //! this version of the switch carries no long frames through tunnels.
 
 use super::frames::Traffic;
