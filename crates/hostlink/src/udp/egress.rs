@@ -154,8 +154,7 @@ impl QueuePair for EgressPair {
 
 impl Coalescing for EgressPair {
     fn flush_deferred(&mut self) -> Result<[Notified; 2], QueueError> {
-        let waits = self.added >= BURST && self.batch.owns_bytes() && self.batch.per_lane() < WORTH;
-        if !waits {
+        if self.added < BURST || !self.batch.owns_bytes() || self.batch.per_lane() >= WORTH {
             return self.flush();
         }
         self.added = 0;
@@ -163,10 +162,7 @@ impl Coalescing for EgressPair {
     }
 
     fn interrupt(&mut self) -> Result<(), QueueError> {
-        if !self.batch.is_empty() {
-            self.send();
-        }
-        Ok(())
+        self.flush().map(drop)
     }
 }
 

@@ -10,25 +10,21 @@ use crate::guest::Namespace;
 /// The ports of both guests, and the names of their sockets.
 pub(super) const GUESTS: [&str; 2] = ["guest0", "guest1"];
 
+/// A host's bridge with the guest, its bridge with the end of the wire, and the device that is the
+/// end of the wire.
+const INSIDE: &str = "inside";
+const OUTSIDE: &str = "outside";
+const WIRE: &str = "wire";
+
 /// A host.
 struct Host {
     number: usize,
 }
 
 impl Host {
-    /// Its bridge with the guest.
-    fn inside(&self) -> String {
-        format!("inside{}", self.number)
-    }
-
-    /// Its bridge with the end of the wire.
-    fn outside(&self) -> String {
-        format!("outside{}", self.number)
-    }
-
-    /// The device that is its end of the wire.
-    fn device(&self) -> String {
-        format!("wire{}", self.number)
+    /// The name of its bridge, port or device of this kind.
+    fn named(&self, kind: &str) -> String {
+        format!("{kind}{}", self.number)
     }
 
     /// The tunnel's end.
@@ -47,23 +43,23 @@ impl Host {
 
     /// Makes the bridges and their ports, without addresses.
     fn make(&self, far: &Host, vsctl: &Vsctl) -> Result<(), OvsError> {
-        let (inside, outside, number) = (self.inside(), self.outside(), self.number);
+        let (inside, outside, number) = (self.named(INSIDE), self.named(OUTSIDE), self.number);
         vsctl.add_bridge(&outside)?;
         let mac = format!("other_config:hwaddr=\"{}\"", self.mac());
         vsctl.run(&["set", "bridge", &outside, &mac])?;
-        let driver = format!("options:dpdk-devargs=net_af_xdp{number},iface={}", self.device());
-        vsctl.add_port(&outside, &format!("end{number}"), &["type=dpdk", &driver])?;
+        let driver = format!("options:dpdk-devargs=net_af_xdp{number},iface={}", self.named(WIRE));
+        vsctl.add_port(&outside, &self.named("end"), &["type=dpdk", &driver])?;
         vsctl.add_bridge(&inside)?;
         vsctl.add_port(&inside, GUESTS[number], &["type=dpdkvhostuser"])?;
         let remote = format!("options:remote_ip={}", far.address());
         let tunnel = ["type=vxlan", &remote, "options:key=100"];
-        vsctl.add_port(&inside, &format!("tunnel{number}"), &tunnel)
+        vsctl.add_port(&inside, &self.named("tunnel"), &tunnel)
     }
 
     /// The commands of `ip` that give the host its address. Without the kernel's local route, the
     /// switch sends frames for the address over the wire.
     fn addressing(&self) -> String {
-        let (outside, address) = (self.outside(), self.address());
+        let (outside, address) = (self.named(OUTSIDE), self.address());
         format!(
             "address add {address}/24 dev {outside}\n\
              link set {outside} up\n\
@@ -73,7 +69,7 @@ impl Host {
 
     /// Tells the switch how this host reaches the other one.
     fn route(&self, far: &Host, appctl: &Appctl) -> Result<(), OvsError> {
-        let (outside, gateway, remote) = (self.outside(), self.gateway(), far.address());
+        let (outside, gateway, remote) = (self.named(OUTSIDE), self.gateway(), far.address());
         appctl.run(&["ovs/route/add", &format!("{remote}/32"), &outside, &gateway])?;
         appctl.run(&["tnl/neigh/set", &outside, &gateway, &far.mac()])
     }
@@ -86,7 +82,7 @@ pub(super) fn configure(
     namespace: &Namespace,
 ) -> Result<(), OvsError> {
     let hosts = [Host { number: 0 }, Host { number: 1 }];
-    let [near, far] = [0, 1].map(|number| hosts[number].device());
+    let [near, far] = [0, 1].map(|number| hosts[number].named(WIRE));
     namespace.ip(&format!(
         "link add {near} type veth peer name {far}\nlink set {near} up\nlink set {far} up"
     ))?;

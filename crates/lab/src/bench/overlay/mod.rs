@@ -136,7 +136,10 @@ impl<'a> OverlayHosts<'a> {
         let cpus = [args.worker_cpu, args.generator_cpu];
         let site = |wire| -> Result<Site, BenchError> {
             let ringmain = RingmainHosts::start(&binary, wire, cpus)?;
-            let kernel = if args.alone { None } else { Some(KernelHosts::start(wire)?) };
+            let is_beside_kernel =
+                |point: &OverlayPoint| point.wire == wire && !point.is_beside_ovs();
+            let kernel = !args.alone && args.points().any(is_beside_kernel);
+            let kernel = kernel.then(|| KernelHosts::start(wire)).transpose()?;
             Ok(Site { wire, ringmain, kernel })
         };
         let wires = [Wire::Unsegmented, Wire::Segmented].into_iter();

@@ -25,6 +25,7 @@ impl OverlayPoint {
     }
 }
 
+/// A point with this name and title, measured beside `peer`.
 const fn beside(
     peer: &'static str,
     [name, title]: [&'static str; 2],
