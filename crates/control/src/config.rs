@@ -332,7 +332,7 @@ fn overlays(
         let path = format!("overlay[{index}]");
         let place = Place { path: &path, at: table.span().start };
         let live = others.ports.iter().copied();
-        let ports = ports.iter().chain(live).map(|port| port.name.as_str()).collect();
+        let ports = ports.iter().chain(live).collect();
         let neighbours = overlay::Neighbours { ports, overlays: &overlays };
         let Table(table) = table.into_inner();
         let overlay = overlay::read(table, &place, &neighbours, problems);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hostlink::route_socket::{LinkKind, link_kind};
+use hostlink::underlay::Transport;
 use sandbox::{
     Access, Capability, CapabilitySet, Extras, Group, Layer, LayerReport, LayerState,
     Path as Needed, Plan, User,
@@ -70,7 +71,8 @@ pub fn plan(config: &Config, file: &Path) -> Plan {
     // A configuration in the root folder would open everything.
     let folder = folder.filter(|folder| folder.parent().is_some());
     paths.extend(folder.map(|path| Needed { path, access: Access::Read }));
-    if needs.has(LiveNeed::Tap) {
+    let taps = needs.has(LiveNeed::Tap) || needs_underlay_device(config);
+    if taps {
         paths.push(Needed { path: "/dev/net/tun".into(), access: Access::Device });
     }
     if needs.has(LiveNeed::Xen) {
@@ -78,11 +80,11 @@ pub fn plan(config: &Config, file: &Path) -> Plan {
         paths.push(Needed { path: "/run/xenstored".into(), access: Access::Read });
     }
     let extras = Extras {
-        interfaces: needs.has(LiveNeed::Tap),
+        interfaces: taps,
         device_queues: needs.has(LiveNeed::DeviceQueue),
         disks: needs_disks(config),
         overlays: needs_overlays(config),
-        routing: needs_evpn(config),
+        routing: needs_evpn(config) || needs_underlay_device(config),
     };
     let (capabilities, groups) = (needs.capabilities(), needs.groups());
     let without = config.sandbox.without.clone();
@@ -122,6 +124,11 @@ fn needs_evpn(config: &Config) -> bool {
     config.overlays.iter().any(|overlay| overlay.control == ControlPlane::Evpn)
 }
 
+/// Whether one of the overlays that the daemon starts with has a TAP device as its underlay.
+fn needs_underlay_device(config: &Config) -> bool {
+    config.overlays.iter().any(|overlay| overlay.transport != Transport::Sockets)
+}
+
 /// Why an overlay cannot be added to a daemon that was started with `config`, and whose sandbox has
 /// these layers.
 pub fn refuses_overlay(
@@ -134,6 +141,9 @@ pub fn refuses_overlay(
     });
     if filtered && overlay.control == ControlPlane::Evpn && !needs_evpn(config) {
         return Some("the sandbox leaves nothing for EVPN; restart the daemon");
+    }
+    if filtered && overlay.transport != Transport::Sockets && !needs_underlay_device(config) {
+        return Some("the sandbox leaves nothing for underlay = \"tap\"; restart the daemon");
     }
     (filtered && !needs_overlays(config)).then_some(
         "the sandbox leaves no sockets for overlays; give sandbox.live = [\"overlay\"], and \
@@ -228,6 +238,12 @@ impl Needs<'_> {
             need(
                 CapabilitySet::NET_ADMIN,
                 "EVPN: guests are announced by the kernel's tables".to_owned(),
+            );
+        }
+        if needs_underlay_device(self.config) {
+            need(
+                CapabilitySet::NET_ADMIN,
+                "underlay = \"tap\": the device, its route, and its address".to_owned(),
             );
         }
         let live = |wanted| self.config.sandbox.live.contains(&wanted);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use frame::{Mac, Vni};
 use hostlink::fdb::{self, FdbWatch, Heard};
 use hostlink::shadow;
-use hostlink::udp::{PeerSpec, Underlay};
+use hostlink::underlay::{PeerSpec, Underlay};
 use network::fabric::Fabric;
 use overlay::mirror::{Change, Mirror, Peer, Presence};
 use parking_lot::Mutex;

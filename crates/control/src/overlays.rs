@@ -7,7 +7,7 @@ use std::sync::Arc;
 use frame::Vni;
 use frame::vxlan::outer::{OVERHEAD_V4, OVERHEAD_V6};
 use hostlink::shadow;
-use hostlink::udp::{PeerSpec, Underlay, UnderlayError, path_mtu, peer_name};
+use hostlink::underlay::{PeerSpec, Underlay, UnderlayError, path_mtu, peer_name};
 use network::fabric::Fabric;
 use switch::{Hold, PortId, Station, Tunnel};
 use tracing::{info, warn};
@@ -64,7 +64,8 @@ impl Overlays {
         match &service {
             Ok(service) => {
                 let (peers, mtu) = (spec.peers.len(), service.mtu);
-                info!(overlay = %spec.name, local = %spec.local, peers, mtu, "added");
+                let underlay = spec.transport.name();
+                info!(overlay = %spec.name, local = %spec.local, underlay, peers, mtu, "added");
             }
             Err(reason) => {
                 warn!(overlay = %spec.name, %reason, "not in service; trying again until it is");
@@ -243,6 +244,8 @@ impl Overlay {
             networks: networks.collect(),
             local: spec.local.ip().to_string(),
             port: spec.local.port(),
+            underlay: spec.transport.name().to_owned(),
+            device: spec.transport.device().map(str::to_owned),
             control: spec.control.name().to_owned(),
             learning: spec.learning,
             state: PortState::Stopped,
@@ -306,7 +309,7 @@ fn inner_mtu(spec: &OverlaySpec) -> u16 {
 }
 
 fn start(fabric: &Arc<Fabric>, spec: &OverlaySpec) -> Result<Service, String> {
-    let underlay = Underlay::start(Arc::clone(fabric), &spec.name, spec.local);
+    let underlay = Underlay::start(Arc::clone(fabric), &spec.name, spec.local, &spec.transport);
     let underlay = underlay.map_err(|error| error.to_string())?;
     let (underlay, mtu) = (Arc::new(underlay), inner_mtu(spec));
     let mut service = Service { evpn: None, underlay, mtu, trouble: None };

@@ -2,13 +2,13 @@
 //! putting a port into service.
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use ::storage::Image;
 use hostlink::route_socket::{LinkKind, link_kind};
-use hostlink::udp::path_mtu;
+use hostlink::underlay::{Transport, path_mtu};
 use rustix::fs::{Access, PROC_SUPER_MAGIC, access, statfs};
 
 use crate::config::{Config, MetricsSpec, Mode, OverlaySpec, PortKind};
@@ -121,15 +121,44 @@ fn tap(device: &str) -> Option<String> {
 fn underlay(overlay: &OverlaySpec) -> Option<String> {
     let local = overlay.local.ip();
     let used = UdpSocket::bind(SocketAddr::new(local, 0));
-    if let Err(error) = used {
-        return Some(format!(
-            "local: {local} can't be used: {error}; give an address of this host"
-        ));
+    match (&overlay.transport, used) {
+        (Transport::Sockets, Ok(_)) | (Transport::Tap(_), Err(_)) => {}
+        (Transport::Sockets, Err(error)) => {
+            return Some(format!(
+                "local: {local} can't be used: {error}; give an address of this host"
+            ));
+        }
+        (Transport::Tap(_), Ok(_)) => {
+            return Some(format!(
+                "local: {local} is an address of an interface; with underlay = \"tap\", give one \
+                 that no interface has"
+            ));
+        }
+    }
+    if let Transport::Tap(device) = &overlay.transport {
+        let problem = tap(device).map(|problem| format!("device: {problem}"));
+        if problem.is_some() {
+            return problem;
+        }
+        let setting = forwarding(local);
+        if fs::read_to_string(setting).is_ok_and(|value| value.trim() == "0") {
+            return Some(format!(
+                "underlay: this host does not forward packets to {device}: write 1 to {setting}"
+            ));
+        }
     }
     overlay.peers.iter().find_map(|peer| {
         let error = path_mtu(local, SocketAddr::new(*peer, overlay.local.port())).err()?;
         Some(format!("peers: there is no way to {peer}: {error}"))
     })
+}
+
+/// The file that says whether this host forwards packets of the address's family.
+fn forwarding(address: IpAddr) -> &'static str {
+    match address {
+        IpAddr::V4(_) => "/proc/sys/net/ipv4/conf/all/forwarding",
+        IpAddr::V6(_) => "/proc/sys/net/ipv6/conf/all/forwarding",
+    }
 }
 
 /// Why an interface has no receive queues for guests.

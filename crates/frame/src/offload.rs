@@ -61,7 +61,7 @@ pub enum GsoKind {
 /// The offloads that a receiver accepts. The default takes plain frames only.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Accepts {
-    /// Unfinished checksums, and the note that a checksum is good.
+    /// Unfinished checksums of whole frames, and the note that a checksum is good.
     pub csum: bool,
     /// [`GsoKind::TcpV4`].
     pub tso4: bool,
@@ -80,10 +80,15 @@ impl Accepts {
     pub const ALL: Accepts =
         Accepts { csum: true, tso4: true, tso6: true, ecn: true, uso4: true, uso6: true };
 
-    /// True when a frame with this metadata may go to the receiver untouched.
+    /// True when a frame with this metadata may go to the receiver untouched. A frame to be
+    /// segmented has an unfinished checksum, and a receiver that segments frames finishes those of
+    /// the segments.
     #[inline]
     pub fn takes(self, offload: &Offload) -> bool {
-        (self.csum || offload.csum.is_none()) && offload.gso.is_none_or(|gso| self.takes_gso(gso))
+        match offload.gso {
+            Some(gso) => self.takes_gso(gso),
+            None => self.csum || offload.csum.is_none(),
+        }
     }
 
     #[inline]

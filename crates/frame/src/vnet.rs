@@ -6,6 +6,8 @@
 //! write anything. [`decode`] accepts only metadata that fits the parsed frame, so its result can
 //! be handed to a receiver, or done in software, without another check.
 
+pub mod tunnel;
+
 use crate::head::HEAD_LEN;
 use crate::offload::{BadOffload, Gso, GsoKind, Offload, PartialCsum};
 use crate::segment::{csum_offset, matches_kind};

@@ -1,8 +1,9 @@
 //! The kernel's routing socket (rtnetlink), for requests without an ioctl: the kind of an
-//! interface, who may open its queues, and the longest frame that the kernel leaves to others to
-//! segment (linux/rtnetlink.h, linux/if_link.h).
+//! interface, who may open its queues, the longest frame that the kernel leaves to others to
+//! segment, addresses and routes (linux/rtnetlink.h, linux/if_link.h).
 
 use std::io;
+use std::net::IpAddr;
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, send, socket};
 
@@ -16,13 +17,19 @@ pub(crate) const LINK_HEADER: usize = 16;
 const LONGEST_REPLY: usize = 32 << 10;
 
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_AF_SPEC: u16 = 26;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+/// The link gets no address of its own.
+const NO_ADDRESS: u8 = 1;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_GROUP: u16 = 2;
 const IFLA_TUN_TYPE: u16 = 3;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
+/// The flag of attributes that consist of others.
+pub(crate) const NESTED: u16 = 0x8000;
 /// The type of an attribute without its flags.
 const TYPE_MASK: u16 = 0x3fff;
 
@@ -138,6 +145,54 @@ fn kind(attributes: &[u8]) -> LinkKind {
         }),
         _ => LinkKind::Other,
     }
+}
+
+/// Changes an interface.
+pub(crate) fn change(index: u32, attributes: &[u8]) -> io::Result<()> {
+    let body = [&link_header(index)[..], attributes].concat();
+    request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &body).map(drop)
+}
+
+/// Sets the interface up, without ARP: this host answers nothing there.
+pub(crate) fn set_up(index: u32) -> io::Result<()> {
+    let flags = (libc::IFF_UP | libc::IFF_NOARP) as u32;
+    let mut header = link_header(index);
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&flags.to_ne_bytes());
+    request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &header).map(drop)
+}
+
+/// Disables IPv6 addresses, and the frames that the kernel sends because of them. FRR would announce
+/// an interface by these frames.
+pub(crate) fn without_addresses(index: u32) -> io::Result<()> {
+    let mode = encoded(IFLA_INET6_ADDR_GEN_MODE, &[NO_ADDRESS]);
+    let family = encoded(libc::AF_INET6 as u16 | NESTED, &mode);
+    unless_unsupported(change(index, &encoded(IFLA_AF_SPEC | NESTED, &family)))
+}
+
+/// Routes the packets for `address` to an interface. An existing route to that address is replaced.
+pub(crate) fn route(address: IpAddr, index: u32) -> io::Result<()> {
+    let (family, bytes) = match address {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    };
+    // `struct rtmsg`: family, bits of the destination and of the source, type of service, table,
+    // who made the route, scope, type, and flags.
+    let mut body = vec![
+        family as u8,
+        (bytes.len() * 8) as u8,
+        0,
+        0,
+        libc::RT_TABLE_MAIN,
+        libc::RTPROT_STATIC,
+        libc::RT_SCOPE_LINK,
+        libc::RTN_UNICAST,
+    ];
+    body.extend([0; 4]);
+    body.extend(encoded(libc::RTA_DST, &bytes));
+    body.extend(encoded(libc::RTA_OIF, &index.to_ne_bytes()));
+    let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
+    request(libc::RTM_NEWROUTE, flags, &body).map(drop)
 }
 
 /// What belongs to an address family that the kernel lacks, like IPv6, need not be done.

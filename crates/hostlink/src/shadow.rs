@@ -13,19 +13,18 @@ use frame::Vni;
 use overlay::mirror::Devices;
 
 use crate::route_socket::{
-    LINK_HEADER, attribute, encoded, link_header, request, unless_unsupported,
+    LINK_HEADER, NESTED, attribute, change, encoded, link_header, request, set_up,
+    without_addresses,
 };
 use crate::tun;
 
 /// The UDP port of the shadows. No datagram uses this port: the overlay has the real one.
 pub const SHADOW_PORT: u16 = 14_789;
 
-const NESTED: u16 = 0x8000;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MASTER: u16 = 10;
 const IFLA_PROTINFO: u16 = 12;
 const IFLA_LINKINFO: u16 = 18;
-const IFLA_AF_SPEC: u16 = 26;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const IFLA_VXLAN_ID: u16 = 1;
@@ -35,9 +34,6 @@ const IFLA_VXLAN_PORT: u16 = 15;
 const IFLA_VXLAN_LOCAL6: u16 = 17;
 const VETH_INFO_PEER: u16 = 1;
 const IFLA_BRPORT_LEARNING: u16 = 8;
-const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
-/// The link gets no address of its own.
-const NO_ADDRESS: u8 = 1;
 
 /// The names of the devices of a network: bridge, VXLAN device, port, and the port's other end.
 pub fn names(vni: Vni) -> [String; 4] {
@@ -143,28 +139,6 @@ fn find_or_make(
         true => Ok(index),
         false => Err(other(name, "is another one: remove it, or take another VNI")),
     }
-}
-
-/// Changes an interface.
-fn change(index: u32, attributes: &[u8]) -> io::Result<()> {
-    let body = [&link_header(index)[..], attributes].concat();
-    request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &body).map(drop)
-}
-
-/// Sets the interface up, without ARP: this host answers nothing there.
-fn set_up(index: u32) -> io::Result<()> {
-    let flags = (libc::IFF_UP | libc::IFF_NOARP) as u32;
-    let mut header = link_header(index);
-    header[8..12].copy_from_slice(&flags.to_ne_bytes());
-    header[12..16].copy_from_slice(&flags.to_ne_bytes());
-    request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &header).map(drop)
-}
-
-/// Disables IPv6 addresses: FRR would announce the interface by the frames that it sends.
-fn without_addresses(index: u32) -> io::Result<()> {
-    let mode = encoded(IFLA_INET6_ADDR_GEN_MODE, &[NO_ADDRESS]);
-    let family = encoded(libc::AF_INET6 as u16 | NESTED, &mode);
-    unless_unsupported(change(index, &encoded(IFLA_AF_SPEC | NESTED, &family)))
 }
 
 /// Disables learning from the port's frames: its stations are announced by rows.

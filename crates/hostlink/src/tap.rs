@@ -20,12 +20,12 @@ use network::port::{Notified, QueueError, QueuePair};
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use ring::GrantCopyBatch;
-use ring::copies::{Copies, Status};
 use ring::device::Put;
 use ring::gather::{Body, Chain, Gather};
 use ring::region::{MapError, Memory};
 use switch::{PortId, PortRule};
 
+use crate::staging::Staging;
 use crate::tun;
 
 mod error;
@@ -36,8 +36,6 @@ pub use error::TapError;
 /// Most frames that a queue has read and not yet delivered. With more workers than CPUs, this
 /// number of frames may wait until another worker gets a CPU.
 const BUFFERS: u16 = 256;
-/// Pieces that a frame in granted pages may have.
-const PIECES: usize = 1024;
 /// Bytes of each buffer: the longest frame and its header, in whole pages.
 const BUFFER: u64 = (MAX_FRAME as u64 + VNET_LEN as u64).next_multiple_of(4096);
 
@@ -252,28 +250,6 @@ fn place(buffer: u16) -> u64 {
     u64::from(buffer) * BUFFER
 }
 
-/// Private memory for frames whose bytes lie in granted pages. The kernel can only read mapped
-/// memory.
-struct Staging {
-    memory: Arc<Memory>,
-    copies: Copies,
-    gather: Gather,
-}
-
-impl Staging {
-    fn new() -> Result<Self, MapError> {
-        let memory = Arc::new(Memory::anonymous(BUFFER as usize)?);
-        Ok(Staging { memory, copies: Copies::new(PIECES, 1)?, gather: Gather::new(0) })
-    }
-
-    /// Copies `body` to the private memory.
-    fn bring(&mut self, body: Body<'_>) -> Result<Chain, Status> {
-        body.bring(&mut self.copies, &self.memory, 0)?;
-        self.gather.clear();
-        self.gather.push_range(&self.memory, 0, body.len()).map_err(|_| Status::BAD_PAGE)
-    }
-}
-
 impl TapQueue {
     /// Writes a frame whose body is granted: it is copied to private memory first.
     #[cold]
@@ -282,15 +258,11 @@ impl TapQueue {
         packet: &Packet<'_>,
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, QueueError> {
-        let mut staging = match self.staging.take() {
-            Some(staging) => staging,
-            None => match Staging::new() {
-                Ok(staging) => Box::new(staging),
-                Err(_) => return Ok(Put::Refused),
-            },
+        let Some(mut staging) = self.staging.take().or_else(Staging::new) else {
+            return Ok(Put::Refused);
         };
         let put = match staging.bring(packet.body) {
-            Ok(chain) => self.write(packet, staging.gather.body(chain)),
+            Ok(body) => self.write(packet, body),
             Err(status) => {
                 grant_copies.fail_sender(status);
                 Ok(Put::Refused)

@@ -22,6 +22,8 @@ const TUN_F_TSO6: u32 = 4;
 const TUN_F_TSO_ECN: u32 = 8;
 const TUN_F_USO4: u32 = 0x20;
 const TUN_F_USO6: u32 = 0x40;
+const TUN_F_UDP_TUNNEL_GSO: u32 = 0x80;
+const TUN_F_UDP_TUNNEL_GSO_CSUM: u32 = 0x100;
 
 /// A name that the kernel takes for an interface: 1 to 15 bytes.
 pub type IfName = [u8; libc::IFNAMSIZ];
@@ -72,6 +74,11 @@ fn ioctl<T>(fd: &OwnedFd, request: c_ulong, arg: &mut T) -> io::Result<()> {
 /// Opens one more queue of the TAP device `name`, which is created if it does not exist. Frames
 /// carry a little-endian virtio-net header of 12 bytes. Non-blocking.
 pub fn open_queue(name: IfName) -> io::Result<OwnedFd> {
+    open_queue_with(name, frame::VNET_LEN)
+}
+
+/// The same, with a header of `header_len` bytes.
+pub fn open_queue_with(name: IfName, header_len: usize) -> io::Result<OwnedFd> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -82,7 +89,7 @@ pub fn open_queue(name: IfName) -> io::Result<OwnedFd> {
     let mut request = IfReq { name, value: IfValue { all: [0; 24] } };
     request.value.flags = flags as i16;
     ioctl(&fd, TUNSETIFF, &mut request)?;
-    ioctl(&fd, TUNSETVNETHDRSZ, &mut (frame::VNET_LEN as c_int))?;
+    ioctl(&fd, TUNSETVNETHDRSZ, &mut (header_len as c_int))?;
     ioctl(&fd, TUNSETVNETLE, &mut 1)?;
     Ok(fd)
 }
@@ -104,6 +111,14 @@ pub fn set_offloads(fd: &OwnedFd) -> io::Result<Accepts> {
     }
     // Kernels before 6.2 know no segmentation of UDP.
     set_offload(fd, tcp).map(|()| tso)
+}
+
+/// Enables unfinished checksums, UDP segmentation, and segmentation of TCP in UDP tunnels. Frames
+/// must carry the header of [`frame::vnet::tunnel`]. Kernels before 6.17 refuse this.
+pub fn set_tunnel_offloads(fd: &OwnedFd) -> io::Result<()> {
+    let tcp = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+    let tunnel = TUN_F_UDP_TUNNEL_GSO | TUN_F_UDP_TUNNEL_GSO_CSUM;
+    set_offload(fd, tcp | TUN_F_USO4 | TUN_F_USO6 | tunnel)
 }
 
 /// Enables the offloads that a Xen ring can express: blank checksums, and segmentation of TCP

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use frame::Vni;
 use hostlink::tap::{Tap, TapConfig};
-use hostlink::udp::{PeerSpec, Underlay, path_mtu};
+use hostlink::underlay::{PeerSpec, Transport, Underlay, path_mtu};
 use network::fabric::{Fabric, Workers};
 use network::restrictions::Restrictions;
 use rustix::process::{Pid, Signal, kill_process};
@@ -114,7 +114,8 @@ impl Network {
         }
         let fabric = Arc::new(Fabric::start(&Workers { count: 2, ..Workers::default() }).unwrap());
         let local = SocketAddr::new(outer(host, v6), PORT);
-        let underlay = Underlay::start(Arc::clone(&fabric), "net", local).unwrap();
+        let underlay =
+            Underlay::start(Arc::clone(&fabric), "net", local, &Transport::Sockets).unwrap();
         let vni = Vni::new(100).unwrap();
         let tunnel = Tunnel { group: 0, learns: true, floods: true };
         let mut least = u16::MAX;

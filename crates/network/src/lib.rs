@@ -65,7 +65,7 @@ mod service;
 pub mod sharing;
 pub mod slot;
 mod slots;
-mod software_offload;
+pub mod software_offload;
 pub mod stage_profiler;
 pub mod step;
 pub mod topology;

@@ -114,7 +114,8 @@ fn segment(
         made += 1;
         slot.receiving.added += SEGMENT + if partial { 0 } else { SUMMED * u64::from(segment.len) };
         let piece = (!partial).then_some(&mut piece);
-        let put = put_segment(&mut *slot.on.pair, segment, head, body, piece, grant_copies);
+        let (pair, head) = (&mut *slot.on.pair, head.as_slice());
+        let put = put_segment(pair, segment, head, body, piece, grant_copies);
         // On an error the frame itself is dropped, and the segments that went out count as copies.
         match put.inspect_err(|_| slot.on.counters.copies.add(out.into()))? {
             (put @ (Put::Done | Put::Passed { .. }), len) => {
@@ -137,12 +138,39 @@ fn segment(
     Ok(Outcome::Out(out))
 }
 
+/// Puts the segments of `packet`, with complete checksums, into a pair that takes frames to be
+/// segmented, but not this one. Segments for which there is no room are lost.
+///
+/// # Errors
+/// That of the pair.
+pub fn put_segments(
+    pair: &mut dyn QueuePair,
+    packet: &Packet<'_>,
+    grant_copies: &mut GrantCopyBatch,
+) -> Result<Put, QueueError> {
+    let mut headers = Headers::default();
+    let segments = packet.offload.gso.filter(|gso| gso.size >= MIN_SEGMENT).and_then(|gso| {
+        let known = frame::parse_into(packet.head, &mut headers);
+        known.then(|| Segmenter::new(packet.head, &headers, gso, packet.len()).ok()).flatten()
+    });
+    let Some(segments) = segments else { return Ok(Put::Refused) };
+    let mut piece = [0; PIECE];
+    for segment in segments {
+        let (head, body) = (packet.head, packet.body);
+        match put_segment(pair, segment, head, body, Some(&mut piece), grant_copies)?.0 {
+            Put::Done | Put::Passed { .. } => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Put::Done)
+}
+
 /// Puts one segment, with a full checksum, for which bytes are read into `piece`, or with a partial
 /// one. Also returns the segment's length.
 fn put_segment(
     pair: &mut dyn QueuePair,
     mut segment: Segment,
-    head: &Head,
+    head: &[u8],
     body: Body<'_>,
     piece: Option<&mut [u8; PIECE]>,
     grant_copies: &mut GrantCopyBatch,
@@ -170,8 +198,7 @@ fn put_segment(
 }
 
 /// A segment's payload: the part in the private head, and the part behind the head.
-fn payload<'a>(segment: &Segment, head: &'a Head, body: Body<'a>) -> (&'a [u8], Body<'a>) {
-    let head = head.as_slice();
+fn payload<'a>(segment: &Segment, head: &'a [u8], body: Body<'a>) -> (&'a [u8], Body<'a>) {
     let at = |offset: u32| (offset as usize).min(head.len());
     let in_head = &head[at(segment.from)..at(segment.from + segment.len)];
     let skip = segment.from.saturating_sub(head.len() as u32);

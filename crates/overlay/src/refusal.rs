@@ -31,13 +31,17 @@ refusals! {
     NoVni "no_vni" "The flag of the VXLAN header that makes its VNI valid is not set.",
     UnknownVni "unknown_vni" "The VNI is that of no network here.",
     UnknownVtep "unknown_vtep" "The sender is no peer of the network.",
+    NotVxlan "not_vxlan" "The host routed a packet to the TAP device that is no VXLAN datagram for it.",
+    Checksum "checksum" "The outer checksum is wrong.",
 }
 
 impl From<BadVxlan> for Refusal {
     fn from(bad: BadVxlan) -> Refusal {
         match bad {
             BadVxlan::NoVni => Refusal::NoVni,
-            _ => Refusal::Malformed,
+            BadVxlan::Outer => Refusal::NotVxlan,
+            BadVxlan::Checksum => Refusal::Checksum,
+            BadVxlan::Short | BadVxlan::Length => Refusal::Malformed,
         }
     }
 }

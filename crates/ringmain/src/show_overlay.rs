@@ -22,6 +22,7 @@ fn overlay(overlay: &OverlayReport) -> String {
         ("state", overlay.state.name().to_owned()),
         ("networks", networks.collect::<Vec<_>>().join(", ")),
         ("local", format!("{}, port {}", overlay.local, overlay.port)),
+        ("underlay", underlay(overlay)),
         ("control", overlay.control.clone()),
         ("learning", if overlay.learning { "on" } else { "off" }.to_owned()),
         ("peers", overlay.peers.len().to_string()),
@@ -29,7 +30,7 @@ fn overlay(overlay: &OverlayReport) -> String {
         ("sent", datagrams(overlay.datagrams_sent, overlay.send_calls)),
     ];
     if overlay.control == "evpn" {
-        lines.insert(7, ("addresses", addresses(overlay)));
+        lines.insert(8, ("addresses", addresses(overlay)));
     }
     if let Some(reason) = &overlay.reason {
         lines.insert(2, ("reason", reason.clone()));
@@ -41,6 +42,11 @@ fn overlay(overlay: &OverlayReport) -> String {
     let lost: Vec<String> = lost.map(|(reason, count)| format!("{count} {reason}")).collect();
     lines.push(("lost", if lost.is_empty() { "none".to_owned() } else { lost.join(", ") }));
     lines.into_iter().map(|(what, value)| format!("{what:<10} {value}\n")).collect()
+}
+
+fn underlay(overlay: &OverlayReport) -> String {
+    let device = overlay.device.iter().map(|device| format!(", device {device}"));
+    device.fold(overlay.underlay.clone(), |kind, device| kind + &device)
 }
 
 fn addresses(overlay: &OverlayReport) -> String {

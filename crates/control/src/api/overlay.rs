@@ -17,6 +17,12 @@ pub struct OverlayReport {
     pub local: String,
     /// The UDP port of all VTEPs.
     pub port: u16,
+    /// What carries datagrams: `udp` or `tap`.
+    #[serde(default)]
+    pub underlay: String,
+    /// The TAP device.
+    #[serde(default)]
+    pub device: Option<String>,
     /// The source of hosts and stations: `static` or `evpn`.
     pub control: String,
     /// Whether the hosts of stations are learned from their frames.

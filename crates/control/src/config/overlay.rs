@@ -4,12 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use frame::{Mac, Vni};
+use hostlink::underlay::Transport;
 use toml::Spanned;
 
 use super::overlay_table::{
-    ControlPlane, OverlayTable, StaticMac, UdpPort, VlanMap, VniValue, Vtep,
+    ControlPlane, OverlayTable, StaticMac, UdpPort, UnderlayKind, VlanMap, VniValue, Vtep,
 };
-use super::port_table::{Name, Vid};
+use super::port::PortSpec;
+use super::port_table::{Interface, Name, Vid};
 use super::source::{Place, Problems, VALUE};
 use super::value::{Amount, FromText, Number, Text};
 
@@ -22,6 +24,8 @@ pub struct OverlaySpec {
     pub networks: Vec<(Vni, Option<u16>)>,
     /// This host's VTEP: address and UDP port.
     pub local: SocketAddr,
+    /// What carries datagrams.
+    pub transport: Transport,
     /// The source of hosts and stations.
     pub control: ControlPlane,
     /// The other hosts, each a peer of all networks.
@@ -44,6 +48,7 @@ impl OverlaySpec {
             name: _,
             networks,
             local,
+            transport,
             control,
             peers,
             macs,
@@ -57,6 +62,8 @@ impl OverlaySpec {
             (network_key, *networks != self.networks),
             ("local", local.ip() != self.local.ip()),
             ("port", local.port() != self.local.port()),
+            ("underlay", transport.name() != self.transport.name()),
+            ("device", transport.device() != self.transport.device()),
             ("control", *control != self.control),
             ("peers", *peers != self.peers),
             ("macs", *macs != self.macs),
@@ -77,8 +84,8 @@ impl OverlaySpec {
 
 /// Names and addresses that an overlay must not share.
 pub(super) struct Neighbours<'a> {
-    /// The names of ports.
-    pub ports: Vec<&'a str>,
+    /// All ports.
+    pub ports: Vec<&'a PortSpec>,
     /// Overlays before it.
     pub overlays: &'a [OverlaySpec],
 }
@@ -113,6 +120,7 @@ impl Reader<'_, '_> {
         let networks = self.networks(table.vni, table.vlan, table.vlans);
         let local = self.local(table.local, table.port);
         let local = local?;
+        let transport = self.transport(table.underlay, table.device);
         let peers = self.peers(table.peers, local.ip());
         let macs = self.macs(table.macs, &peers, single);
         let control = self.control(table.control, &given);
@@ -136,6 +144,7 @@ impl Reader<'_, '_> {
             name: name?,
             networks,
             local,
+            transport: transport?,
             control,
             peers,
             macs,
@@ -173,7 +182,10 @@ impl Reader<'_, '_> {
         };
         let (span, Text(Name(name))) = (given.span(), given.into_inner());
         let others = self.neighbours.overlays.iter().map(|other| other.name.as_str());
-        if others.chain(self.neighbours.ports.iter().copied()).any(|other| other == name) {
+        if others
+            .chain(self.neighbours.ports.iter().map(|port| port.name.as_str()))
+            .any(|other| other == name)
+        {
             let problem =
                 format!("there is a port or an overlay {VALUE} already; give another name");
             self.problems.add(self.place.path, "name", &span, problem);
@@ -247,6 +259,38 @@ impl Reader<'_, '_> {
             self.problems.add(self.place.path, "local", &given.span(), problem);
         }
         Some(local)
+    }
+
+    /// What carries datagrams; `None`: the TAP device has no name.
+    fn transport(
+        &mut self,
+        given: Option<Spanned<Text<UnderlayKind>>>,
+        device: Option<Spanned<Text<Interface>>>,
+    ) -> Option<Transport> {
+        let kind = given.map_or(UnderlayKind::Udp, |given| given.into_inner().0);
+        match (kind, device) {
+            (UnderlayKind::Udp, None) => Some(Transport::Sockets),
+            (UnderlayKind::Udp, Some(device)) => {
+                let problem = "only with underlay = \"tap\" is there a device; leave it out";
+                self.problems.add(self.place.path, "device", &device.span(), problem);
+                Some(Transport::Sockets)
+            }
+            (UnderlayKind::Tap, Some(given)) => {
+                let (span, Text(Interface(device))) = (given.span(), given.into_inner());
+                let ports = self.neighbours.ports.iter().filter_map(|port| port.kind.device());
+                let overlays = self.neighbours.overlays.iter();
+                let mut taken = ports.chain(overlays.filter_map(|other| other.transport.device()));
+                if taken.any(|other| other == device) {
+                    let problem = format!("a port or an overlay has {VALUE} already; give another");
+                    self.problems.add(self.place.path, "device", &span, problem);
+                }
+                Some(Transport::Tap(device))
+            }
+            (UnderlayKind::Tap, None) => {
+                self.missing("device", &Interface::right());
+                None
+            }
+        }
     }
 
     fn peers(

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use frame::{Mac, Vni};
 
 use super::key_table::key_table;
-use super::port_table::{Mtu, Name, Vid};
+use super::port_table::{Interface, Mtu, Name, Vid};
 use super::source::VALUE;
 use super::value::{Amount, FromText, Limits, Number, TableName, Text};
 
@@ -19,6 +19,8 @@ key_table! {
         "vlans" vlans: Vec<toml::Spanned<Text<VlanMap>>>,
         "local" local: Text<Vtep>,
         "port" port: Number<UdpPort>,
+        "underlay" underlay: Text<UnderlayKind>,
+        "device" device: Text<Interface>,
         "control" control: Text<ControlPlane>,
         "peers" peers: Vec<toml::Spanned<Text<Vtep>>>,
         "macs" macs: Vec<toml::Spanned<Text<StaticMac>>>,
@@ -122,6 +124,29 @@ pub(in crate::config) struct UdpPort;
 impl Limits for UdpPort {
     // Lower ports need a privilege.
     const RANGE: RangeInclusive<u16> = 1024..=u16::MAX;
+}
+
+/// What carries datagrams, as written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::config) enum UnderlayKind {
+    /// UDP sockets.
+    Udp,
+    /// A TAP device.
+    Tap,
+}
+
+impl FromText for UnderlayKind {
+    fn right() -> String {
+        r#""udp" or "tap""#.to_owned()
+    }
+
+    fn from_text(text: &str) -> Result<Self, String> {
+        match text {
+            "udp" => Ok(UnderlayKind::Udp),
+            "tap" => Ok(UnderlayKind::Tap),
+            _ => Err(format!("{VALUE} is not an underlay; give {}", Self::right())),
+        }
+    }
 }
 
 /// The source of hosts and stations.

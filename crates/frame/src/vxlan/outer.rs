@@ -71,20 +71,25 @@ pub enum Covered<'a> {
     Partial(&'a [u8], PartialCsum),
     /// The sum over the whole frame.
     Whole(Sum),
+    /// Whoever segments the frame also completes the outer checksums. The field holds the pseudo
+    /// header's sum until then.
+    Open,
 }
 
 impl Covered<'_> {
-    /// The sum over the whole frame, once its checksum is complete.
-    fn sum(self) -> Result<Sum, BadOffload> {
+    /// The sum over the whole frame, once its checksum is complete. `None`: the outer checksum
+    /// stays open.
+    fn sum(self) -> Result<Option<Sum>, BadOffload> {
         let (head, csum) = match self {
-            Covered::Whole(sum) => return Ok(sum),
+            Covered::Open => return Ok(None),
+            Covered::Whole(sum) => return Ok(Some(sum)),
             Covered::Partial(head, csum) => (head, csum),
         };
         let start = usize::from(csum.start);
         let field = get_u16(head, start + usize::from(csum.offset)).ok_or(BadOffload::CsumRange)?;
         let mut sum = Sum::of(head.get(..start).ok_or(BadOffload::CsumRange)?);
         sum.append(Sum::of(&(!field).to_be_bytes()));
-        Ok(sum)
+        Ok(Some(sum))
     }
 }
 
@@ -124,13 +129,10 @@ impl Template {
         udp[2..4].copy_from_slice(&self.port.to_be_bytes());
         udp[4..6].copy_from_slice(&datagram.to_be_bytes());
         udp[UDP_LEN..].copy_from_slice(&self.vni.header());
-        let mut sum = Sum::of(&udp);
-        sum.append(inner.sum()?);
+        let inner = inner.sum()?;
         let mut outer = Outer { bytes: [0; OUTER_V6], len: 0 };
         outer.push(&self.link.1.0);
         outer.push(&self.link.0.0);
-        // The pseudo header may be anywhere in the sum, but only at an even offset. The bytes
-        // summed so far may be odd in number, so the pseudo header is summed separately.
         let mut all = Sum::new();
         match self.ends {
             Ends::V4(source, destination) => {
@@ -149,8 +151,15 @@ impl Template {
                 outer.push(&destination);
             }
         }
-        all.append(sum);
-        udp[6..8].copy_from_slice(&all.checksum_nonzero().to_be_bytes());
+        let checksum = match inner {
+            Some(inner) => {
+                all.append(Sum::of(&udp));
+                all.append(inner);
+                all.checksum_nonzero()
+            }
+            None => all.fold(),
+        };
+        udp[6..8].copy_from_slice(&checksum.to_be_bytes());
         outer.push(&udp);
         Ok(outer)
     }

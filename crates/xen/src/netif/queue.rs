@@ -144,8 +144,8 @@ impl Queue {
         let csum = csum_v4 && csum_v6;
         let accepts = Accepts {
             csum,
-            tso4: gso_v4 && sg,
-            tso6: gso_v6 && sg,
+            tso4: csum && gso_v4 && sg,
+            tso6: csum && gso_v6 && sg,
             ecn: true,
             uso4: false,
             uso6: false,

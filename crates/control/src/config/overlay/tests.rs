@@ -21,6 +21,7 @@ fn an_overlay_is_a_network_and_its_hosts() {
         name: "net".into(),
         networks: vec![(Vni::new(100).unwrap(), Some(10))],
         local: "10.0.0.1:8472".parse().unwrap(),
+        transport: Transport::Sockets,
         control: ControlPlane::Static,
         peers: vec!["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()],
         macs: vec![("52:54:00:00:00:01".parse().unwrap(), "10.0.0.2".parse().unwrap())],
@@ -34,6 +35,26 @@ fn an_overlay_is_a_network_and_its_hosts() {
     let several = net("vlans = [\"10=10010\", \"20 = 20\"]").unwrap();
     let networks = several.networks.iter().map(|(vni, vlan)| (vni.get(), *vlan));
     assert_eq!(networks.collect::<Vec<_>>(), [(10010, Some(10)), (20, Some(20))]);
+}
+
+#[test]
+fn an_underlay_is_sockets_or_a_device() {
+    let tap = net("vni = 1\nunderlay = \"tap\"\ndevice = \"rm-net\"").unwrap();
+    assert_eq!(tap.transport, Transport::Tap("rm-net".into()));
+    let udp = net("vni = 1\nunderlay = \"udp\"").unwrap();
+    assert_eq!(udp.transport, Transport::Sockets);
+    assert_eq!(udp.changed_keys(&tap), ["underlay", "device"]);
+    let second = "vni = 1\nunderlay = \"tap\"\ndevice = \"rm0\"\n[[overlay]]\nname = \"b\"\n\
+                  local = \"10.0.0.9\"\nvni = 2\nunderlay = \"tap\"\ndevice = \"rm0\"";
+    for (rest, error) in [
+        ("vni = 1\nunderlay = \"tap\"", "f:1: overlay[0].device: missing; give the name of an"),
+        ("vni = 1\ndevice = \"rm0\"", "f:5: overlay[0].device: only with underlay = \"tap\""),
+        ("vni = 1\nunderlay = \"xdp\"", "\"xdp\" is not an underlay; give \"udp\" or \"tap\""),
+        (second, "f:12: overlay[1].device: a port or an overlay has \"rm0\" already"),
+    ] {
+        let found = net(rest).unwrap_err();
+        assert!(found.contains(error), "{found}");
+    }
 }
 
 #[test]

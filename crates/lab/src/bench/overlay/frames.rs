@@ -69,6 +69,11 @@ impl Traffic {
         if self.tso { 16 } else { 256 }
     }
 
+    /// Bytes of a receiver's buffer. Longer frames fill several.
+    pub(super) fn rx_buffer(self) -> usize {
+        if self.tso { 4096 } else { 2048 }
+    }
+
     /// A frame with a `virtio_net_hdr` before it.
     pub(super) fn frame(self) -> Vec<u8> {
         let [from, to] = NUMBERS.map(neighbour::address);

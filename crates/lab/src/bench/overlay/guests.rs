@@ -2,6 +2,9 @@
 
 use super::frames::Traffic;
 
+/// Descriptors of a guest's ring: so many buffers are filled in turn.
+pub(super) const RING: u16 = 1024;
+
 /// A guest that sends and a guest that receives, on two hosts.
 pub(super) trait Guests: Send {
     /// Sends frames number `first` and those after it, up to `count` of them. Returns how many were

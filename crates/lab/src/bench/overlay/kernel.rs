@@ -7,7 +7,7 @@ use frame::Mac;
 use hostlink::inside::Inside;
 
 use super::frames::{NUMBERS, Traffic, VARYING};
-use super::guests::Guests;
+use super::guests::{Guests, RING};
 use super::point::OverlayPoint;
 use super::traffic::{self, Carried, Payers};
 use super::underlay::{ADDRESSES, Underlay, VNI, Wire};
@@ -29,11 +29,15 @@ pub(super) struct KernelHosts {
     _underlay: Underlay,
 }
 
-/// The guests of a run.
+/// The guests of a run. They use as much memory, in the same order, as guests with rings: the
+/// kernel's copies are as cold.
 struct TapGuests<'a> {
     guests: &'a [OwnedFd; 2],
-    frame: Vec<u8>,
-    received: Vec<u8>,
+    /// The sender's buffers.
+    frames: Vec<Vec<u8>>,
+    /// The receiver's buffers, and where the next frame is put.
+    ring: Vec<u8>,
+    next: usize,
 }
 
 impl KernelHosts {
@@ -58,8 +62,9 @@ impl KernelHosts {
     ) -> Result<Carried, String> {
         let mut guests = TapGuests {
             guests: &self.guests,
-            frame: overlay.traffic.frame(),
-            received: vec![0; LONGEST + VNET],
+            frames: vec![overlay.traffic.frame(); overlay.traffic.window()],
+            ring: vec![0; usize::from(RING) * overlay.traffic.rx_buffer()],
+            next: 0,
         };
         traffic::carry(&mut guests, overlay.traffic, Payers::Generator, seconds, cpu)
     }
@@ -102,8 +107,10 @@ impl Guests for TapGuests<'_> {
     fn send(&mut self, traffic: Traffic, first: u64, count: usize) -> Result<usize, String> {
         for n in 0..count {
             let (bytes, len) = traffic.varying(first + n as u64);
-            self.frame[VARYING..VARYING + len].copy_from_slice(&bytes[..len]);
-            match rustix::io::write(&self.guests[0], &self.frame) {
+            let at = (first + n as u64) as usize % self.frames.len();
+            let frame = &mut self.frames[at];
+            frame[VARYING..VARYING + len].copy_from_slice(&bytes[..len]);
+            match rustix::io::write(&self.guests[0], &*frame) {
                 Ok(_) => {}
                 Err(rustix::io::Errno::AGAIN) => return Ok(n),
                 Err(error) => return Err(format!("cannot write to a TAP device: {error}")),
@@ -116,11 +123,17 @@ impl Guests for TapGuests<'_> {
         let receiver = neighbour::address(NUMBERS[1]);
         let mut payload = 0;
         for _ in 0..BURST {
-            match rustix::io::read(&self.guests[1], &mut self.received[..]) {
-                Ok(len) if self.received[VNET..VNET + receiver.len()] == receiver => {
-                    payload += len.saturating_sub(VNET + traffic.headers()) as u64;
+            if self.ring.len() - self.next < LONGEST + VNET {
+                self.next = 0;
+            }
+            let room = &mut self.ring[self.next..];
+            match rustix::io::read(&self.guests[1], &mut *room) {
+                Ok(len) => {
+                    if room[VNET..VNET + receiver.len()] == receiver {
+                        payload += len.saturating_sub(VNET + traffic.headers()) as u64;
+                    }
+                    self.next += len.next_multiple_of(traffic.rx_buffer());
                 }
-                Ok(_) => {}
                 Err(rustix::io::Errno::AGAIN) => break,
                 Err(error) => return Err(format!("cannot read from a TAP device: {error}")),
             }

@@ -34,7 +34,7 @@ use ovs::OvsHosts;
 use point::OverlayPoint;
 use ringmain::RingmainHosts;
 use traffic::Carried;
-use underlay::Wire;
+use underlay::{Transport, Wire};
 
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
@@ -116,9 +116,10 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     publish(&args.out, &Comparison::new(began, args.runs, args.seconds, &tallies))
 }
 
-/// Both pairs of hosts on one kind of wire.
+/// Both pairs of hosts on one kind of wire, and with one kind of underlay.
 struct Site {
     wire: Wire,
+    transport: Transport,
     ringmain: RingmainHosts,
     kernel: Option<KernelHosts>,
 }
@@ -134,17 +135,22 @@ impl<'a> OverlayHosts<'a> {
     fn start(args: &'a Args) -> Result<Self, BenchError> {
         let binary = find(&args.program)?;
         let cpus = [args.worker_cpu, args.generator_cpu];
-        let site = |wire| -> Result<Site, BenchError> {
-            let ringmain = RingmainHosts::start(&binary, wire, cpus)?;
-            let is_beside_kernel =
-                |point: &OverlayPoint| point.wire == wire && !point.is_beside_ovs();
+        let site = |(wire, transport)| -> Result<Site, BenchError> {
+            let ringmain = RingmainHosts::start(&binary, wire, transport, cpus)?;
+            let is_beside_kernel = |point: &OverlayPoint| {
+                (point.wire, point.transport) == (wire, transport) && !point.is_beside_ovs()
+            };
             let kernel = !args.alone && args.points().any(is_beside_kernel);
             let kernel = kernel.then(|| KernelHosts::start(wire)).transpose()?;
-            Ok(Site { wire, ringmain, kernel })
+            Ok(Site { wire, transport, ringmain, kernel })
         };
         let wires = [Wire::Unsegmented, Wire::Segmented].into_iter();
-        let is_used = |wire: &Wire| args.points().any(|point| point.wire == *wire);
-        let sites = wires.filter(is_used).map(site).collect::<Result<_, _>>()?;
+        let kinds =
+            wires.flat_map(|wire| [Transport::Udp, Transport::Tap].map(|kind| (wire, kind)));
+        let is_used = |kind: &(Wire, Transport)| {
+            args.points().any(|point| (point.wire, point.transport) == *kind)
+        };
+        let sites = kinds.filter(is_used).map(site).collect::<Result<_, _>>()?;
         let ovs = args.points().any(OverlayPoint::is_beside_ovs);
         let ovs = ovs.then(|| OvsHosts::start(args.worker_cpu, args.generator_cpu)).transpose()?;
         Ok(OverlayHosts { args, sites, ovs })
@@ -152,7 +158,8 @@ impl<'a> OverlayHosts<'a> {
 
     /// Carries the frames of a point. An error is one line.
     fn carry(&self, who: Who, overlay: &OverlayPoint) -> Result<Carried, String> {
-        let site = self.sites.iter().find(|site| site.wire == overlay.wire);
+        let wanted = (overlay.wire, overlay.transport);
+        let site = self.sites.iter().find(|site| (site.wire, site.transport) == wanted);
         let site = site.ok_or("no hosts have this wire")?;
         let (seconds, cpu) = (self.args.seconds, self.args.generator_cpu);
         let ovs = self.ovs.as_ref().filter(|_| overlay.is_beside_ovs());

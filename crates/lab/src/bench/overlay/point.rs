@@ -1,7 +1,7 @@
 //! The points that are measured with overlays, and what each should reach.
 
 use super::frames::Traffic;
-use super::underlay::Wire;
+use super::underlay::{Transport, Wire};
 use crate::bench::goal::Goal;
 use crate::bench::goal::Goal::Times;
 use crate::bench::point::{Kind, Point, Unit};
@@ -16,6 +16,8 @@ pub(super) struct OverlayPoint {
     pub(super) point: Point,
     pub(super) traffic: Traffic,
     pub(super) wire: Wire,
+    /// That of Ringmain.
+    pub(super) transport: Transport,
 }
 
 impl OverlayPoint {
@@ -34,11 +36,17 @@ const fn beside(
     figures: &'static [(Unit, Option<Goal>)],
 ) -> OverlayPoint {
     let kind = Kind::Overlay { frames: title, peer };
-    OverlayPoint { point: Point { name, title, kind, figures }, traffic, wire }
+    let transport = Transport::Udp;
+    OverlayPoint { point: Point { name, title, kind, figures }, traffic, wire, transport }
+}
+
+/// The same, with a TAP device as Ringmain's underlay.
+const fn by_tap(point: OverlayPoint) -> OverlayPoint {
+    OverlayPoint { transport: Transport::Tap, ..point }
 }
 
 /// All points. Sizes are those of the guests' frames.
-pub(super) static POINTS: [OverlayPoint; 10] = [
+pub(super) static POINTS: [OverlayPoint; 14] = [
     beside(
         KERNEL,
         ["64", "64 B, one flow"],
@@ -74,6 +82,20 @@ pub(super) static POINTS: [OverlayPoint; 10] = [
         Wire::Segmented,
         &[(Unit::HostNanos, Some(Times(1.0))), (Unit::Gbps, None)],
     ),
+    by_tap(beside(
+        KERNEL,
+        ["64k-tap", "64 KB TSO, veth, by TAP"],
+        Traffic::TSO,
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(0.8))), (Unit::Gbps, None)],
+    )),
+    by_tap(beside(
+        KERNEL,
+        ["64k-wire-tap", "64 KB TSO, 1500 B wire, by TAP"],
+        Traffic::TSO,
+        Wire::Segmented,
+        &[(Unit::HostNanos, Some(Times(1.0))), (Unit::Gbps, None)],
+    )),
     beside(
         OVS,
         ["64-ovs", "64 B, one flow, to OVS"],
@@ -109,6 +131,20 @@ pub(super) static POINTS: [OverlayPoint; 10] = [
         Wire::Segmented,
         &[(Unit::HostNanos, Some(Times(2.0))), (Unit::Gbps, None)],
     ),
+    by_tap(beside(
+        OVS,
+        ["64k-tap-ovs", "64 KB TSO, veth, by TAP, to OVS"],
+        Traffic::TSO,
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(2.0))), (Unit::Gbps, None)],
+    )),
+    by_tap(beside(
+        OVS,
+        ["64k-wire-tap-ovs", "64 KB TSO, 1500 B wire, by TAP, to OVS"],
+        Traffic::TSO,
+        Wire::Segmented,
+        &[(Unit::HostNanos, Some(Times(2.0))), (Unit::Gbps, None)],
+    )),
 ];
 
 /// Names of all points.

@@ -7,7 +7,7 @@ use vhost_user::net::feature::bit;
 use super::point::OverlayPoint;
 use super::station_guests::StationGuests;
 use super::traffic::{self, Carried, Payers};
-use super::underlay::{ADDRESSES, Underlay, VNI, Wire};
+use super::underlay::{Transport, Underlay, VNI, Wire};
 use crate::bench::BenchError;
 use crate::daemon::Daemon;
 
@@ -26,12 +26,16 @@ impl RingmainHosts {
     pub(super) fn start(
         binary: &Path,
         wire: Wire,
+        transport: Transport,
         cpus: [usize; 2],
     ) -> Result<RingmainHosts, BenchError> {
         let underlay = Underlay::lay(wire)?;
+        if transport == Transport::Tap {
+            underlay.forward()?;
+        }
         let [a, b] = &underlay.hosts;
         let start = |host, number: usize| {
-            Daemon::start(binary, |dir| config(dir, number, cpus[number]), Some(host))
+            Daemon::start(binary, |dir| config(dir, number, cpus[number], transport), Some(host))
         };
         let daemons = [start(a, 0)?, start(b, 1)?];
         Ok(RingmainHosts { daemons, _underlay: underlay })
@@ -53,14 +57,16 @@ impl RingmainHosts {
     }
 }
 
-fn config(dir: &Path, number: usize, cpu: usize) -> String {
+fn config(dir: &Path, number: usize, cpu: usize, transport: Transport) -> String {
+    let addresses = transport.addresses();
     let socket = dir.join(PORT).with_extension("sock");
     format!(
         "[workers]\ncount = 1\ncpus = [{cpu}]\n\
          [[port]]\nname = \"{PORT}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\n\
-         [[overlay]]\nname = \"net\"\nvni = {VNI}\nlocal = \"{}\"\npeers = [\"{}\"]\n",
+         [[overlay]]\nname = \"net\"\nvni = {VNI}\nlocal = \"{}\"\npeers = [\"{}\"]\n{}",
         socket.display(),
-        ADDRESSES[number],
-        ADDRESSES[1 - number],
+        addresses[number],
+        addresses[1 - number],
+        transport.config(),
     )
 }

@@ -5,12 +5,9 @@ use std::path::PathBuf;
 use ring::driver::Piece;
 
 use super::frames::{NUMBERS, Traffic, VARYING};
-use super::guests::Guests;
+use super::guests::{Guests, RING};
 use crate::isolation::neighbour;
 use crate::isolation::station::{Station, StationSpec, VNET};
-
-/// Descriptors of a ring.
-const RING: u16 = 1024;
 
 /// The guests of a run.
 pub(super) struct StationGuests {
@@ -45,7 +42,7 @@ impl StationGuests {
             tx_buffer: frame.len() as u64,
             tx_buffers: traffic.window() as u16,
             features,
-            rx_buffer: if traffic.tso { 4096 } else { 2048 },
+            rx_buffer: traffic.rx_buffer() as u32,
             ..StationSpec::default()
         };
         let prepare = || {

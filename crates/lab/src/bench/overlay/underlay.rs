@@ -2,8 +2,12 @@
 
 use crate::guest::{GuestError, Namespace};
 
-/// The addresses of the hosts.
+/// The addresses of the hosts on the wire.
 pub(super) const ADDRESSES: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
+/// The addresses that each host routes to a TAP device.
+const ROUTED: [&str; 2] = ["10.9.1.1", "10.9.1.2"];
+/// The name of that device.
+const DEVICE: &str = "rm-net";
 /// The VXLAN network identifier.
 pub(super) const VNI: u32 = 100;
 
@@ -18,6 +22,33 @@ pub(super) enum Wire {
     /// Frames are segmented by the sender's kernel at the latest, and may be merged by the
     /// receiver's, as with a card that has no segmentation.
     Segmented,
+}
+
+/// What carries datagrams between Ringmain and the kernel of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    /// UDP sockets.
+    Udp,
+    /// A TAP device, which takes frames to be segmented whole.
+    Tap,
+}
+
+impl Transport {
+    /// The addresses of the tunnel's ends.
+    pub(super) fn addresses(self) -> [&'static str; 2] {
+        match self {
+            Transport::Udp => ADDRESSES,
+            Transport::Tap => ROUTED,
+        }
+    }
+
+    /// Lines of an overlay's configuration.
+    pub(super) fn config(self) -> String {
+        match self {
+            Transport::Udp => String::new(),
+            Transport::Tap => format!("underlay = \"tap\"\ndevice = \"{DEVICE}\"\n"),
+        }
+    }
 }
 
 /// Two hosts: network namespaces with an address each.
@@ -41,14 +72,20 @@ impl Underlay {
         }
         Ok(Underlay { hosts })
     }
+
+    /// Makes the hosts forward packets between the wire and the devices that they route to.
+    pub(super) fn forward(&self) -> Result<(), GuestError> {
+        for (number, host) in self.hosts.iter().enumerate() {
+            host.run("sysctl", ["-qw", "net.ipv4.ip_forward=1"])?;
+            host.run("ethtool", ["-K", INTERFACE, "rx-udp-gro-forwarding", "on"])?;
+            let [far, gateway] = [ROUTED[1 - number], ADDRESSES[1 - number]];
+            host.ip(&format!("route add {far} via {gateway}"))?;
+        }
+        Ok(())
+    }
 }
 
 /// Words for `ethtool`.
-fn segmented() -> Vec<&'static str> {
-    let off =
-        ["tso", "tx-udp-segmentation", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation"];
-    let mut words = vec!["-K", INTERFACE];
-    words.extend(off.into_iter().flat_map(|feature| [feature, "off"]));
-    words.extend(["gro", "on"]);
-    words
+fn segmented() -> [&'static str; 6] {
+    ["-K", INTERFACE, "tx", "off", "gro", "on"]
 }

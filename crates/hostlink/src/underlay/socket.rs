@@ -1,9 +1,11 @@
-//! The sockets of an underlay. None of them needs a privilege.
+//! The sockets of an underlay. Only those that send from an address that is none of this host's
+//! need a privilege: `CAP_NET_ADMIN`.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use super::Transport;
 use ring::datagrams::LANES;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
@@ -24,10 +26,13 @@ pub(super) fn receiving(local: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// One worker's sockets for sending, each on a source port that the kernel chooses.
-pub(super) fn sending(local: IpAddr) -> io::Result<[OwnedFd; LANES]> {
+pub(super) fn sending(local: IpAddr, transport: &Transport) -> io::Result<[OwnedFd; LANES]> {
     let mut sockets = Vec::with_capacity(LANES);
     for _ in 0..LANES {
         let socket = new(local)?;
+        if matches!(transport, Transport::Tap(_)) {
+            send_from_any(&socket, local)?;
+        }
         // Datagrams are never fragmented, so the whole path must carry them. The kernel ignores the
         // path MTU of ICMP messages: a forged one could make it refuse datagrams that the device
         // takes.
@@ -54,7 +59,9 @@ pub(super) fn sending(local: IpAddr) -> io::Result<[OwnedFd; LANES]> {
 /// When there is no route.
 pub fn path_mtu(local: IpAddr, peer: SocketAddr) -> io::Result<u16> {
     let socket = new(local)?;
-    bind(&socket, &SocketAddr::new(local, 0))?;
+    // The address of a TAP device is none of this host's. The route is the same without it, unless
+    // the host has rules for it.
+    let _ = bind(&socket, &SocketAddr::new(local, 0));
     rustix::net::connect(&socket, &peer)?;
     let (level, option) = match local {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU),
@@ -69,6 +76,14 @@ pub fn path_mtu(local: IpAddr, peer: SocketAddr) -> io::Result<u16> {
         return Err(io::Error::last_os_error());
     }
     Ok(u16::try_from(mtu).unwrap_or(u16::MAX))
+}
+
+/// Lets a socket have an address that is none of this host's.
+fn send_from_any(socket: &OwnedFd, local: IpAddr) -> io::Result<()> {
+    match local {
+        IpAddr::V4(_) => set(socket, libc::IPPROTO_IP, libc::IP_TRANSPARENT, 1),
+        IpAddr::V6(_) => set(socket, libc::IPPROTO_IPV6, libc::IPV6_TRANSPARENT, 1),
+    }
 }
 
 fn new(local: IpAddr) -> io::Result<OwnedFd> {

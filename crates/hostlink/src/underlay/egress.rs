@@ -7,16 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use frame::vxlan::VXLAN_LEN;
+use frame::vxlan::outer::OVERHEAD_V6;
 use frame::{Accepts, Headers, Vni, flow_hash};
 use network::burst::{AHEAD, BURST, Burst};
 use network::coalescing::CoalescingLimits;
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair};
+use network::software_offload::put_segments;
 use ring::GrantCopyBatch;
 use ring::datagrams::{DATAGRAMS, LANES, Peer, SendBatch};
 use ring::device::Put;
 
 use super::counters::UnderlayCounters;
+use super::tap::{self, sender::TapSender};
 
 /// How long datagrams that were copied whole may wait for those of later bursts.
 pub(super) fn coalescing() -> Option<CoalescingLimits> {
@@ -26,6 +29,9 @@ pub(super) fn coalescing() -> Option<CoalescingLimits> {
 /// Datagrams of a lane that are worth a message: a message costs about as much as six datagrams.
 const WORTH: usize = 10;
 
+/// Bytes of the longest frame that fits into an IP packet behind outer headers.
+const LONGEST_WHOLE: u32 = u16::MAX as u32 - OVERHEAD_V6 as u32;
+
 /// A pair that encapsulates. Nothing is fetched from it: frames of the VTEP come by the underlay's
 /// own pairs.
 ///
@@ -33,12 +39,15 @@ const WORTH: usize = 10;
 /// of them is completed. Short frames are copied whole. After a full burst of those, more frames
 /// wait at their sender. If the burst is spread over many lanes, each of which sends a message, it
 /// is sent with the next one: sending is the interrupt that the worker defers.
+///
+/// Where the underlay has a TAP device, frames to be segmented go there whole.
 pub(super) struct EgressPair {
     header: [u8; VXLAN_LEN],
     sockets: Arc<[OwnedFd; LANES]>,
     batch: SendBatch,
     /// Frames since the last flush.
     added: usize,
+    tap: Option<TapSender>,
     counters: Arc<UnderlayCounters>,
 }
 
@@ -47,10 +56,11 @@ impl EgressPair {
         vni: Vni,
         peer: Peer,
         sockets: Arc<[OwnedFd; LANES]>,
+        tap: Option<TapSender>,
         counters: Arc<UnderlayCounters>,
     ) -> Self {
         let (header, batch) = (vni.header(), SendBatch::new(peer));
-        EgressPair { header, sockets, batch, added: 0, counters }
+        EgressPair { header, sockets, batch, added: 0, tap, counters }
     }
 
     /// Adds one frame to the batch, of the flow with this hash.
@@ -71,6 +81,31 @@ impl EgressPair {
         }
     }
 
+    /// Sends a frame to be segmented.
+    fn add_whole(
+        &mut self,
+        packet: &Packet<'_>,
+        hash: u32,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, QueueError> {
+        let Some(tap) = &mut self.tap else { return Ok(Put::Refused) };
+        if packet.len() > LONGEST_WHOLE {
+            return put_segments(self, packet, grant_copies);
+        }
+        // Frames of the same flow may be in the batch.
+        if !self.batch.is_empty() {
+            let outcome = self.batch.send(&self.sockets);
+            self.counters.sent(&outcome);
+        }
+        let sent = tap.send(packet, hash, grant_copies);
+        self.counters.sent_whole(&sent);
+        match sent {
+            Err(error) if tap::is_gone(&error) => Err(QueueError::Gone),
+            // A frame that the kernel did not take is lost, as on a wire.
+            _ => Ok(Put::Done),
+        }
+    }
+
     fn send(&mut self) {
         let outcome = self.batch.send(&self.sockets);
         self.counters.sent(&outcome);
@@ -87,19 +122,30 @@ impl QueuePair for EgressPair {
     fn rewind(&mut self, _: usize) {}
 
     fn accepts(&self) -> Accepts {
-        // An inner frame must be complete: checksums and segmentation are done before this port.
-        Accepts::default()
+        // An inner frame of a socket's datagram must be complete: checksums and segmentation are
+        // done before this port.
+        match self.tap {
+            None => Accepts::default(),
+            Some(_) => Accepts { tso4: true, tso6: true, ecn: true, ..Accepts::default() },
+        }
     }
 
     fn prepare(&mut self, _: usize) -> Result<(), QueueError> {
         Ok(())
     }
 
-    fn put(&mut self, packet: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, QueueError> {
+    fn put(
+        &mut self,
+        packet: &Packet<'_>,
+        grant_copies: &mut GrantCopyBatch,
+    ) -> Result<Put, QueueError> {
         let mut headers = Headers::default();
         let known = frame::parse_into(packet.head, &mut headers);
         let hash = if known { flow_hash(&headers, packet.head) } else { 0 };
-        Ok(self.add(packet, hash))
+        match packet.offload.gso {
+            None => Ok(self.add(packet, hash)),
+            Some(_) => self.add_whole(packet, hash, grant_copies),
+        }
     }
 
     fn put_run(
@@ -107,14 +153,18 @@ impl QueuePair for EgressPair {
         burst: &Burst,
         run: Range<usize>,
         _: bool,
-        _: &mut GrantCopyBatch,
+        grant_copies: &mut GrantCopyBatch,
     ) -> (usize, Result<Put, QueueError>) {
         for i in run.clone() {
             burst.prefetch(i + AHEAD);
-            let hash = flow_hash(&burst.frames()[i].headers, burst.head(i).as_slice());
-            match self.add(&burst.packet(i), hash) {
-                Put::Done => {}
-                other => return (i - run.start, Ok(other)),
+            let (frame, packet) = (&burst.frames()[i], burst.packet(i));
+            let hash = flow_hash(&frame.headers, burst.head(i).as_slice());
+            let put = match frame.offload.gso {
+                None => Ok(self.add(&packet, hash)),
+                Some(_) => self.add_whole(&packet, hash, grant_copies),
+            };
+            if put != Ok(Put::Done) {
+                return (i - run.start, put);
             }
         }
         (run.len(), Ok(Put::Done))
@@ -169,8 +219,11 @@ impl Coalescing for EgressPair {
 #[cfg(test)]
 mod tests {
     use std::net::UdpSocket;
+    use std::os::unix::net::UnixDatagram;
 
-    use frame::Offload;
+    use frame::vnet::tunnel::{Outstanding, TUNNEL_LEN, decode};
+    use frame::vxlan::decapsulate;
+    use frame::{Gso, GsoKind, Offload, PartialCsum};
     use ring::gather::{Body, Gather};
     use ring::region::Memory;
 
@@ -183,7 +236,7 @@ mod tests {
         let sockets = std::array::from_fn(|_| UdpSocket::bind("127.0.0.1:0").unwrap().into());
         let peer = Peer::new(receiver.local_addr().unwrap());
         let vni = Vni::new(100).unwrap();
-        (EgressPair::new(vni, peer, Arc::new(sockets), Arc::default()), receiver)
+        (EgressPair::new(vni, peer, Arc::new(sockets), None, Arc::default()), receiver)
     }
 
     fn put(pair: &mut EgressPair, count: usize, body: Body<'_>) {
@@ -222,5 +275,51 @@ mod tests {
             (received(&receiver), pair.flush_deferred().unwrap()[1]),
             (BURST, Notified::Nothing)
         );
+    }
+
+    /// The first bytes of a TCP frame of `len` bytes to be segmented, and how.
+    fn tcp(len: u32) -> ([u8; 54], Offload) {
+        let mut head = [0; 54];
+        head[12] = 0x08;
+        (head[14], head[22], head[23], head[46], head[47]) = (0x45, 64, 6, 0x50, 0x10);
+        head[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
+        let csum = Some(PartialCsum { start: 34, offset: 16 });
+        let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
+        (head, Offload { csum, gso, valid: false })
+    }
+
+    #[test]
+    fn a_device_takes_frames_to_be_segmented_unless_they_are_too_long() {
+        let (mut pair, receiver) = pair();
+        let (device, host) = UnixDatagram::pair().unwrap();
+        host.set_nonblocking(true).unwrap();
+        let local = "10.9.1.1:4789".parse().unwrap();
+        let vni = Vni::new(100).unwrap();
+        let peer = "10.9.1.2".parse().unwrap();
+        pair.tap = TapSender::new(Arc::new(device.into()), local, peer, vni);
+        assert!(pair.tap.is_some() && pair.accepts().takes(&tcp(60_000).1));
+        let memory = Arc::new(Memory::anonymous(68 << 10).unwrap());
+        let mut send = |len: u32| {
+            let mut gather = Gather::new(1);
+            let chain = gather.push_range(&memory, 0, len - 54).unwrap();
+            let ((head, offload), body) = (tcp(len), gather.body(chain));
+            let packet =
+                Packet { offload: &offload, headers_len: 54, head: &head, body, may_pass: false };
+            let mut grant_copies = GrantCopyBatch::new();
+            assert_eq!(pair.put(&packet, &mut grant_copies), Ok(Put::Done));
+            pair.flush().unwrap();
+            let mut bytes = vec![0; 70_000];
+            let whole = host.recv(&mut bytes).ok().map(|len| bytes[..len].to_vec());
+            (whole, received(&receiver))
+        };
+        let (whole, segments) = send(LONGEST_WHOLE);
+        let whole = whole.unwrap();
+        let frame = &whole[TUNNEL_LEN..];
+        let outer = decapsulate(&frame[..200], frame.len(), 4789).unwrap();
+        assert_eq!((outer.inner_len as u32, segments), (LONGEST_WHOLE, 0));
+        let outstanding = decode(whole.first_chunk().unwrap(), 34, 50).unwrap();
+        assert!(matches!(outstanding, Outstanding::Inner([1, 1, 0, 0, 0x78, 5, 34, 0, 16, ..])));
+        // The longest frame that a guest can send does not fit behind outer headers.
+        assert_eq!(send(65_549), (None, (65_549 - 54_usize).div_ceil(1400)));
     }
 }

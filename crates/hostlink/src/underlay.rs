@@ -1,4 +1,4 @@
-//! An IP underlay by UDP sockets, without any privilege: VXLAN tunnels to other hosts as ports.
+//! An IP underlay: VXLAN tunnels to other hosts as ports.
 //!
 //! The underlay is one port of the fabric, from which the frames of all other hosts are fetched.
 //! The port has a queue pair and a receiving socket for each worker. Each VTEP in each network is
@@ -8,11 +8,15 @@
 //! Sent frames are not copied here: the kernel copies them out of the sender's memory, many
 //! datagrams by one system call. The flow's hash selects one of [`LANES`] source ports, which
 //! spreads flows over paths of the underlay and queues of the receiver.
+//!
+//! Sockets need no privilege. A [TAP device](Transport::Tap) takes frames to be segmented whole.
 
 mod counters;
 mod egress;
 mod ingress;
+mod receiver;
 mod socket;
+mod tap;
 
 pub use counters::{SEND_DROPS, UnderlayCounters, UnderlayCounts};
 pub use socket::path_mtu;
@@ -37,6 +41,9 @@ use thiserror::Error;
 
 use egress::EgressPair;
 use ingress::IngressPair;
+use receiver::Receiver;
+use tap::receiver::TapReceiver;
+use tap::sender::TapSender;
 
 /// Why an underlay, or a peer of it, cannot be used.
 #[derive(Debug, Error)]
@@ -46,6 +53,16 @@ pub enum UnderlayError {
     Socket {
         /// Address and port.
         address: SocketAddr,
+        /// The kernel's error.
+        error: io::Error,
+    },
+    /// The TAP device cannot be used.
+    #[error("can't {what} {device:?}: {error}")]
+    Tap {
+        /// The device.
+        device: String,
+        /// What was to be done with it.
+        what: &'static str,
         /// The kernel's error.
         error: io::Error,
     },
@@ -67,6 +84,35 @@ fn hint(error: &io::Error) -> &'static str {
             "; another program, or a VXLAN device of the kernel, uses the port"
         }
         _ => "",
+    }
+}
+
+/// What carries datagrams between this host's VTEP and the kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// UDP sockets. The VTEP has an address of this host.
+    Sockets,
+    /// A TAP device with this name, to which the host routes the VTEP's address. No interface of
+    /// the host has this address, and the host forwards packets. Frames that need no segmentation
+    /// are sent by sockets, too.
+    Tap(String),
+}
+
+impl Transport {
+    /// The name in configurations and reports.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Transport::Sockets => "udp",
+            Transport::Tap(_) => "tap",
+        }
+    }
+
+    /// The name of the TAP device.
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            Transport::Sockets => None,
+            Transport::Tap(device) => Some(device),
+        }
     }
 }
 
@@ -126,12 +172,14 @@ pub struct Underlay {
     queues: Vec<QueueId>,
     shared: Arc<Shared>,
     sockets: Vec<Arc<[OwnedFd; LANES]>>,
+    /// The queues of the TAP device, one of each worker.
+    taps: Vec<Arc<OwnedFd>>,
     peers: Mutex<BTreeMap<(Vni, IpAddr), PeerPort>>,
     stopped: Arc<Mutex<Option<QueueError>>>,
 }
 
 impl Underlay {
-    /// Opens the sockets of all workers on `local`, and attaches them. There are no networks yet.
+    /// Opens what `transport` needs for each worker, and attaches it. There are no networks yet.
     ///
     /// # Errors
     /// When the kernel or the fabric refuse.
@@ -139,6 +187,7 @@ impl Underlay {
         fabric: Arc<Fabric>,
         name: &str,
         local: SocketAddr,
+        transport: &Transport,
     ) -> Result<Self, UnderlayError> {
         let workers = fabric.worker_count();
         let failed = |error| UnderlayError::Socket { address: local, error };
@@ -147,11 +196,18 @@ impl Underlay {
             version: AtomicU64::new(0),
             counters: Arc::default(),
         });
+        let taps = match transport {
+            Transport::Sockets => Vec::new(),
+            Transport::Tap(device) => tap::open(device, local, workers)?,
+        };
         let (mut pairs, mut sockets) = (Vec::new(), Vec::new());
-        for _ in 0..workers {
-            let socket = socket::receiving(local).map_err(failed)?;
-            pairs.push(IngressPair::new(socket, Arc::clone(&shared))?);
-            sockets.push(Arc::new(socket::sending(local.ip()).map_err(failed)?));
+        for worker in 0..workers {
+            let receiver = match taps.get(worker) {
+                None => Receiver::of_socket(socket::receiving(local).map_err(failed)?)?,
+                Some(queue) => Receiver::Tap(TapReceiver::new(Arc::clone(queue), local)?),
+            };
+            pairs.push(IngressPair::new(receiver, Arc::clone(&shared)));
+            sockets.push(Arc::new(socket::sending(local.ip(), transport).map_err(failed)?));
         }
         let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
         // The port belongs to no network: frames come in on the ports of their VTEPs.
@@ -160,7 +216,7 @@ impl Underlay {
         let attach = |(index, pair)| fabric.attach(port, index, Box::new(pair), false);
         let queues = (0..).zip(pairs).filter_map(attach).collect();
         let (name, peers) = (name.into(), Mutex::default());
-        Ok(Underlay { fabric, name, local, port, queues, shared, sockets, peers, stopped })
+        Ok(Underlay { fabric, name, local, port, queues, shared, sockets, taps, peers, stopped })
     }
 
     /// The port from which frames of other hosts are fetched.
@@ -209,7 +265,10 @@ impl Underlay {
         let address = Peer::new(SocketAddr::new(peer.vtep, self.local.port()));
         let attach = |(index, sockets): (u16, &Arc<_>)| {
             let counters = Arc::clone(&self.shared.counters);
-            let pair = EgressPair::new(peer.vni, address, Arc::clone(sockets), counters);
+            let tap = self.taps.get(usize::from(index)).and_then(|queue| {
+                TapSender::new(Arc::clone(queue), self.local, peer.vtep, peer.vni)
+            });
+            let pair = EgressPair::new(peer.vni, address, Arc::clone(sockets), tap, counters);
             self.fabric.attach(port, index, Box::new(pair), true)
         };
         let queues = (0..).zip(&self.sockets).filter_map(attach).collect();

@@ -6,7 +6,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use frame::vxlan::VXLAN_LEN;
@@ -16,26 +16,24 @@ use network::packet::Packet;
 use network::port::{Notified, QueueError, QueuePair};
 use overlay::{Refusal, VtepTable};
 use ring::GrantCopyBatch;
-use ring::datagrams::{ReceiveBatch, Received};
 use ring::device::Put;
 use ring::gather::{Chain, Gather};
-use ring::region::{MapError, Memory};
+use ring::region::Memory;
 use ring::violation::Violation;
 use switch::PortId;
 
 use super::Shared;
-
-/// Buffers of a worker.
-const BUFFERS: u16 = 32;
-/// Bytes of each buffer: the most that the kernel coalesces of one flow.
-const BUFFER: u32 = 65_536;
+use super::receiver::{Arrival, Receiver};
 
 /// Coalesced frames that a buffer may have: each takes two datagrams, and the kernel coalesces at
 /// most 128.
 const COALESCED: u16 = 64;
-/// Where the offload headers of coalesced frames are: in a buffer that is never filled.
-const OFFLOADS: u16 = BUFFERS;
-const _: () = assert!(BUFFERS as usize * COALESCED as usize * VNET_LEN <= BUFFER as usize);
+/// Datagrams that the kernel coalesces at most.
+const DATAGRAMS: usize = 128;
+/// Most buffers of a receiver. The offload headers of coalesced frames are in one buffer more, which
+/// is never filled.
+const MOST_BUFFERS: usize = 64;
+const _: () = assert!(MOST_BUFFERS * COALESCED as usize * VNET_LEN <= 65_536);
 
 /// A received frame that is not completed yet.
 #[derive(Clone, Copy)]
@@ -47,8 +45,18 @@ struct Landed {
     at: u32,
     /// Bytes of the frame, or of each of its segments but the last.
     len: u32,
-    /// For a coalesced frame.
-    segments: Option<Segments>,
+    kind: Kind,
+}
+
+/// How a frame lies in its buffer.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// In one piece, without offloads.
+    Plain,
+    /// In one piece, with an offload header in front of it.
+    Offload,
+    /// Coalesced.
+    Segments(Segments),
 }
 
 /// The segments of a coalesced frame.
@@ -63,19 +71,22 @@ struct Segments {
 }
 
 impl Landed {
-    /// Where the parts of the frame are, of which `place` is the first. A VXLAN header is before
-    /// each segment.
-    fn parts(&self, place: u64) -> impl Iterator<Item = (u64, u32)> {
-        let Landed { len, segments, .. } = *self;
-        let offload = segments.map(|segments| (segments.offload, VNET_LEN as u32));
-        let payload = move |segments: Segments, n: u16| {
+    /// Where the parts of a coalesced frame are, of which `place` is the first. A VXLAN header is
+    /// before each segment.
+    fn parts(&self, place: u64, segments: Segments) -> impl Iterator<Item = (u64, u32)> {
+        let len = self.len;
+        let payload = move |n: u16| {
             let segment = place + u64::from(n) * u64::from(len + VXLAN_LEN as u32);
             let end = if n + 1 == segments.count { segments.last } else { len };
             (segment + u64::from(segments.headers_len), end - segments.headers_len)
         };
-        let others =
-            segments.into_iter().flat_map(move |all| (1..all.count).map(move |n| payload(all, n)));
-        offload.into_iter().chain([(place, len)]).chain(others)
+        let offload = (segments.offload, VNET_LEN as u32);
+        [offload, (place, len)].into_iter().chain((1..segments.count).map(payload))
+    }
+
+    /// Whether an offload header is in front of it.
+    fn has_offload(&self) -> bool {
+        !matches!(self.kind, Kind::Plain)
     }
 }
 
@@ -93,18 +104,17 @@ struct Open {
 /// The first `fetched` of `frames`, oldest first, are under way. The others were rewound, or belong
 /// to another VTEP than those before, and come with a later burst.
 pub(super) struct IngressPair {
-    socket: OwnedFd,
+    receiver: Receiver,
     shared: Arc<Shared>,
     /// The table of VTEPs as this pair knows it, and the version of the table.
     table: Arc<VtepTable>,
     version: u64,
-    batch: ReceiveBatch,
     free: Vec<u16>,
     /// How many frames of each buffer are not completed.
-    used: [u32; BUFFERS as usize],
+    used: [u32; MOST_BUFFERS],
     frames: VecDeque<Landed>,
     fetched: usize,
-    received: Vec<Received>,
+    arrivals: Vec<Arrival>,
     open: Option<Open>,
     /// A private copy of a segment, while it is looked at.
     segment: Box<[u8]>,
@@ -113,24 +123,23 @@ pub(super) struct IngressPair {
 }
 
 impl IngressPair {
-    pub fn new(socket: OwnedFd, shared: Arc<Shared>) -> Result<Self, MapError> {
+    pub fn new(receiver: Receiver, shared: Arc<Shared>) -> Self {
         let (table, version) = shared.table();
-        Ok(IngressPair {
-            socket,
+        let buffers = receiver.buffers().min(MOST_BUFFERS as u16);
+        IngressPair {
+            receiver,
             shared,
             table,
             version,
-            batch: ReceiveBatch::new(BUFFERS + 1, BUFFER)?,
-            free: (0..BUFFERS).rev().collect(),
-            used: [0; BUFFERS as usize],
-            // A datagram has 22 bytes at least, but the kernel coalesces at most 128.
-            frames: VecDeque::with_capacity(usize::from(BUFFERS) * 128),
+            free: (0..buffers).rev().collect(),
+            used: [0; MOST_BUFFERS],
+            frames: VecDeque::with_capacity(usize::from(buffers) * DATAGRAMS),
             fetched: 0,
-            received: Vec::with_capacity(BUFFERS.into()),
+            arrivals: Vec::with_capacity(buffers.into()),
             open: None,
-            segment: vec![0; BUFFER as usize].into_boxed_slice(),
+            segment: vec![0; usize::from(u16::MAX)].into_boxed_slice(),
             coalesced: 0,
-        })
+        }
     }
 
     /// Whether any frame is not under way.
@@ -138,51 +147,47 @@ impl IngressPair {
         self.fetched < self.frames.len()
     }
 
-    /// Reads from the socket by one system call. False: nothing came, or no received frame is
-    /// admitted.
-    fn receive(&mut self) -> bool {
+    /// Receives what there is, as far as there are buffers. False: nothing came, or no received
+    /// frame is admitted.
+    fn receive(&mut self) -> Result<bool, QueueError> {
         if self.free.is_empty() {
-            return false;
+            return Ok(false);
         }
         if self.shared.version() != self.version {
             (self.table, self.version) = self.shared.table();
         }
-        let received = &mut self.received;
-        let socket = self.socket.as_fd();
-        if self.batch.receive(socket, &mut self.free, |one| received.push(one)).is_err() {
-            return false;
+        let received = self.receiver.receive(&mut self.free, &mut self.arrivals);
+        if self.arrivals.is_empty() {
+            return received.map(|()| false);
         }
         let mut datagrams = 0;
-        for at in 0..self.received.len() {
-            datagrams += self.admit(self.received[at]);
+        for at in 0..self.arrivals.len() {
+            datagrams += self.admit(self.arrivals[at]);
         }
-        self.received.clear();
-        self.shared.counters.received(datagrams);
-        self.has_frames()
+        let calls = self.receiver.calls(self.arrivals.len());
+        self.arrivals.clear();
+        self.shared.counters.received(datagrams, calls);
+        received.map(|()| self.has_frames())
     }
 
-    /// Admits the frames one by one. Returns how many datagrams came.
-    fn admit(&mut self, one: Received) -> u64 {
-        let (mut at, mut datagrams) = (0, 0);
+    /// Admits the frames of a buffer one by one. Returns how many datagrams came.
+    fn admit(&mut self, one: Arrival) -> u64 {
+        let (mut at, mut datagrams) = (one.at, 0);
+        let end = one.at + one.len;
         // All datagrams came from one VTEP, and nearly always in one network.
         let mut last: Option<([u8; VXLAN_LEN], PortId)> = None;
         self.coalesced = 0;
-        while at < one.len {
-            let len = one.segment.min(one.len - at);
+        loop {
+            let len = one.segment.min(end - at);
             datagrams += 1;
             match self.ingress(&one, at, len, &mut last) {
-                Ok(port) => {
-                    let (at, len) = (at + VXLAN_LEN as u32, len - VXLAN_LEN as u32);
-                    let frame = Landed { port, buffer: one.buffer, at, len, segments: None };
-                    self.land(frame, one.segment < one.len);
-                }
+                Ok(port) => self.admit_frame(&one, at, len, port),
                 Err(refusal) => self.shared.counters.refused(refusal),
             }
             at += len;
-        }
-        if one.len == 0 {
-            datagrams = 1;
-            self.shared.counters.refused(Refusal::Malformed);
+            if at >= end {
+                break;
+            }
         }
         self.close();
         if self.used[usize::from(one.buffer)] == 0 {
@@ -191,10 +196,31 @@ impl IngressPair {
         datagrams
     }
 
+    /// Admits the frame of the datagram of `len` bytes at `at`, which came in on `port`.
+    fn admit_frame(&mut self, one: &Arrival, at: u32, len: u32, port: PortId) {
+        let (at, len) = (at + VXLAN_LEN as u32, len - VXLAN_LEN as u32);
+        let mut frame = Landed { port, buffer: one.buffer, at, len, kind: Kind::Plain };
+        if let Some(header) = &one.offload {
+            // The outer headers have been read, so the header may be written over their end.
+            let place = self.receiver.place(one.buffer) + u64::from(at) - VNET_LEN as u64;
+            if self.receiver.memory().write(place, header).is_ok() {
+                frame.kind = Kind::Offload;
+            }
+            self.push(frame);
+        } else {
+            self.land(frame, one.segment < one.len);
+        }
+    }
+
+    fn push(&mut self, frame: Landed) {
+        self.used[usize::from(frame.buffer)] += 1;
+        self.frames.push_back(frame);
+    }
+
     /// Adds a frame, or adds it to the newest one if it is the next segment of that. `beside`:
     /// whether its buffer has several.
     fn land(&mut self, frame: Landed, beside: bool) {
-        let place = self.batch.place(frame.buffer) + u64::from(frame.at);
+        let place = self.receiver.place(frame.buffer) + u64::from(frame.at);
         let copied = beside && self.copy(place, frame.len as usize);
         let bytes = self.segment.get(..frame.len as usize).filter(|_| copied);
         let next = frame.at + frame.len + VXLAN_LEN as u32;
@@ -210,14 +236,13 @@ impl IngressPair {
         self.close();
         let open = open.filter(|_| self.coalesced < COALESCED);
         self.open = open.map(|coalescer| Open { coalescer, last: frame.len, next });
-        self.frames.push_back(frame);
-        self.used[usize::from(frame.buffer)] += 1;
+        self.push(frame);
     }
 
     /// Copies a frame that may be a segment, so that it can be looked at. False: it is none.
     fn copy(&mut self, place: u64, len: usize) -> bool {
         let mut first = [0; coalesce::FIRST];
-        let memory = self.batch.memory();
+        let memory = self.receiver.memory();
         if len < first.len() || memory.read(place, &mut first).is_err() {
             return false;
         }
@@ -231,14 +256,16 @@ impl IngressPair {
         let (count, headers_len) = (open.coalescer.segments(), open.coalescer.headers_len() as u32);
         let Some(frame) = self.frames.back_mut() else { return };
         let slot = u64::from(frame.buffer) * u64::from(COALESCED) + u64::from(self.coalesced);
-        let offload = self.batch.place(OFFLOADS) + slot * VNET_LEN as u64;
+        let offloads = self.receiver.place(self.receiver.buffers());
+        let offload = offloads + slot * VNET_LEN as u64;
         let Some((head, kind)) = open.coalescer.finish() else { return };
         let header = vnet::encode(&kind, headers_len as u16);
-        let place = self.batch.place(frame.buffer) + u64::from(frame.at);
-        let memory = self.batch.memory();
+        let place = self.receiver.place(frame.buffer) + u64::from(frame.at);
+        let memory = self.receiver.memory();
         // Both places are in the batch's memory.
         if memory.write(offload, &header).and_then(|()| memory.write(place, head)).is_ok() {
-            frame.segments = Some(Segments { count, last: open.last, headers_len, offload });
+            let segments = Segments { count, last: open.last, headers_len, offload };
+            frame.kind = Kind::Segments(segments);
             self.coalesced += 1;
         }
     }
@@ -246,19 +273,16 @@ impl IngressPair {
     /// The ingress port of the datagram at `at` in a buffer.
     fn ingress(
         &self,
-        one: &Received,
+        one: &Arrival,
         at: u32,
         len: u32,
         last: &mut Option<([u8; VXLAN_LEN], PortId)>,
     ) -> Result<PortId, Refusal> {
+        let source = one.source?;
         let mut head = [0; VXLAN_LEN];
         let known = head.len().min(len as usize);
-        let place = self.batch.place(one.buffer) + u64::from(at);
-        self.batch.memory().read(place, &mut head[..known]).map_err(|_| Refusal::Malformed)?;
-        if one.truncated {
-            return Err(Refusal::Malformed);
-        }
-        let source = one.source.ok_or(Refusal::UnknownVtep)?;
+        let place = self.receiver.place(one.buffer) + u64::from(at);
+        self.receiver.memory().read(place, &mut head[..known]).map_err(|_| Refusal::Malformed)?;
         match last {
             Some((header, port)) if *header == head && len >= 22 => Ok(*port),
             _ => {
@@ -270,14 +294,15 @@ impl IngressPair {
     }
 
     /// The next frame that is not under way.
-    fn next(&mut self) -> Option<Landed> {
-        if !self.has_frames() && !self.receive() {
-            return None;
+    fn next(&mut self) -> Result<Option<Landed>, QueueError> {
+        if !self.has_frames() && !self.receive()? {
+            return Ok(None);
         }
-        self.frames.get(self.fetched).copied()
+        Ok(self.frames.get(self.fetched).copied())
     }
 
-    /// Takes frames like `next`, oldest first: of one VTEP, and either coalesced or not.
+    /// Takes frames like `next`, oldest first: of one VTEP, and all with an offload header or all
+    /// without.
     fn take(
         &mut self,
         next: &Landed,
@@ -285,13 +310,12 @@ impl IngressPair {
         chains: &mut Vec<Chain>,
         room: usize,
     ) -> Result<(), QueueError> {
-        let is_like = |frame: &&Landed| {
-            frame.port == next.port && frame.segments.is_some() == next.segments.is_some()
-        };
+        let is_like =
+            |frame: &&Landed| frame.port == next.port && frame.has_offload() == next.has_offload();
         while let Some(frame) = self.frames.get(self.fetched).filter(is_like)
             && chains.len() < room
         {
-            match push(frame, &self.batch, gather) {
+            match push(frame, &self.receiver, gather) {
                 Ok(chain) => chains.push(chain),
                 // Coalesced frames have many pieces. The frame comes with a later burst.
                 Err(Violation::ChainScattered(_)) if !gather.is_empty() => break,
@@ -303,20 +327,22 @@ impl IngressPair {
     }
 }
 
-fn push(frame: &Landed, batch: &ReceiveBatch, gather: &mut Gather) -> Result<Chain, Violation> {
-    let memory: &Arc<Memory> = batch.memory();
-    let place = batch.place(frame.buffer) + u64::from(frame.at);
-    match frame.segments {
-        None => gather.push_range(memory, place, frame.len),
-        Some(_) => gather.push_ranges(memory, frame.parts(place)),
+fn push(frame: &Landed, receiver: &Receiver, gather: &mut Gather) -> Result<Chain, Violation> {
+    let memory: &Arc<Memory> = receiver.memory();
+    let place = receiver.place(frame.buffer) + u64::from(frame.at);
+    match frame.kind {
+        Kind::Plain => gather.push_range(memory, place, frame.len),
+        Kind::Offload => {
+            gather.push_range(memory, place - VNET_LEN as u64, frame.len + VNET_LEN as u32)
+        }
+        Kind::Segments(segments) => gather.push_ranges(memory, frame.parts(place, segments)),
     }
 }
 
 impl QueuePair for IngressPair {
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
-        let Some(next) = self.next() else { return Ok(()) };
-        // Only coalesced frames have an offload header in front of them.
-        let header = if next.segments.is_some() { VNET_LEN } else { 0 };
+        let Some(next) = self.next()? else { return Ok(()) };
+        let header = if next.has_offload() { VNET_LEN } else { 0 };
         burst.fill(header, |gather, chains, room| {
             self.take(&next, gather, chains, room)?;
             Ok::<_, QueueError>(chains.len())
@@ -367,11 +393,11 @@ impl QueuePair for IngressPair {
     }
 
     fn arm(&mut self, _: bool) -> Result<bool, QueueError> {
-        // The socket was empty when it was last read, and signals later datagrams. Datagrams that
+        // The receiver was empty when it was last read, and signals later datagrams. Datagrams that
         // are not admitted are read until none is left, but the number of reads is limited: a peer
         // could send them without end.
         for _ in 0..4 {
-            if self.has_frames() || self.receive() {
+            if self.has_frames() || self.receive()? {
                 return Ok(true);
             }
         }
@@ -381,7 +407,7 @@ impl QueuePair for IngressPair {
     fn disarm(&mut self) {}
 
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
-        [Some(self.socket.as_fd()), None]
+        [Some(self.receiver.fd()), None]
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
@@ -390,10 +416,11 @@ impl QueuePair for IngressPair {
 }
 
 impl IngressPair {
-    /// Whether the socket has a datagram.
+    /// Whether there is a datagram.
     fn is_readable(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let fd = self.receiver.fd();
+        let mut fds = [PollFd::new(&fd, PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut fds, Some(&now)), Ok(1..))
     }

@@ -1,5 +1,6 @@
 //! Counters of an underlay, beside those that its ports have as all ports do.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use overlay::Refusal;
@@ -21,7 +22,8 @@ pub struct UnderlayCounters {
 /// The counts at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnderlayCounts {
-    /// Received datagrams: those that became frames or parts of them, and those that were refused.
+    /// Received datagrams: those that became frames or parts of them, and those that were refused. A
+    /// datagram to be segmented counts once.
     pub received: u64,
     /// System calls that returned received datagrams.
     pub receive_calls: u64,
@@ -41,15 +43,26 @@ pub const SEND_DROPS: [(&str, &str); 3] = [
 ];
 
 impl UnderlayCounters {
-    /// Counts `datagrams` that one system call received.
-    pub(super) fn received(&self, datagrams: u64) {
+    /// Counts `datagrams` that were received by so many system calls.
+    pub(super) fn received(&self, datagrams: u64, calls: u64) {
         self.received.fetch_add(datagrams, Ordering::Relaxed);
-        self.receive_calls.fetch_add(1, Ordering::Relaxed);
+        self.receive_calls.fetch_add(calls, Ordering::Relaxed);
     }
 
     /// Counts a refused datagram.
     pub(super) fn refused(&self, refusal: Refusal) {
         self.refused[refusal as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a frame that a TAP device took, or did not take, in one piece.
+    pub(super) fn sent_whole(&self, sent: &io::Result<()>) {
+        let count = match sent {
+            Ok(()) => &self.sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => &self.socket_full,
+            Err(_) => &self.unreachable,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        self.send_calls.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a sent batch.

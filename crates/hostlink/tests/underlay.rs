@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use frame::vxlan::VXLAN_LEN;
 use frame::{Accepts, Gso, GsoKind, Mac, Offload, PartialCsum, Sum, Vni, vnet};
-use hostlink::udp::{PeerSpec, Underlay, UnderlayError};
+use hostlink::underlay::{PeerSpec, Transport, Underlay, UnderlayError};
 use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
 use peer::{Peer, flow_and_number, udp, wait};
@@ -49,7 +49,8 @@ impl Host {
         let fabric =
             Arc::new(Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap());
         let local = SocketAddr::new(address(number, false), port);
-        let underlay = Underlay::start(Arc::clone(&fabric), "net", local).unwrap();
+        let underlay =
+            Underlay::start(Arc::clone(&fabric), "net", local, &Transport::Sockets).unwrap();
         underlay.add_network(vni(100));
         let guest_port = peer::port(&fabric, PortRule::default()).0;
         let guest = Peer::attach(&fabric, guest_port, 0, accepts, 1 << 16);
@@ -380,7 +381,9 @@ fn peers_come_and_go_under_traffic() {
 #[test]
 fn addresses_that_cannot_be_used_say_so() {
     let fabric = Arc::new(Fabric::start(&Workers { count: 1, ..Workers::default() }).unwrap());
-    let start = |text: &str| Underlay::start(Arc::clone(&fabric), "net", text.parse().unwrap());
+    let start = |text: &str| {
+        Underlay::start(Arc::clone(&fabric), "net", text.parse().unwrap(), &Transport::Sockets)
+    };
     let error = start("192.0.2.1:4789").err().unwrap().to_string();
     assert!(error.contains("it must be an address of this host"), "{error}");
     let port = free_port();
