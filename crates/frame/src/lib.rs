@@ -28,6 +28,7 @@ pub mod prefix;
 #[cfg(test)]
 mod sample;
 pub mod segment;
+mod too_big;
 pub mod view;
 pub mod vlan;
 pub mod vnet;
@@ -44,6 +45,7 @@ pub use offload::{Accepts, BadOffload, Gso, GsoKind, Offload, PartialCsum};
 pub use owned::owned;
 pub use prefix::{BadPrefix, Prefix};
 pub use segment::{Segment, Segmenter};
+pub use too_big::report_too_big;
 pub use view::{Headers, L3, L4, parse, parse_into};
 pub use vlan::{NoHeadroom, TagEdit};
 pub use vnet::{VNET_LEGACY_LEN, VNET_LEN};

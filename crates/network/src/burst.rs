@@ -13,7 +13,7 @@ mod mapped;
 
 use std::ops::Range;
 
-use frame::{HEAD_LEN, Head, Headers, Offload, Owner};
+use frame::{HEAD_LEN, Head, Headers, Owner};
 use ring::gather::{Body, Chain, Gather};
 use switch::{DropReason as SwitchReason, PortId, Target};
 
@@ -323,14 +323,17 @@ impl Burst {
     pub(crate) fn answer(&mut self, i: usize, owner: Owner) -> bool {
         let at = self.at(i);
         let (frame, head) = (&mut self.frames[at], &mut self.heads[at]);
-        let is_written = frame::answer(head, &frame.headers, owner)
-            && frame::parse_into(head.as_slice(), &mut frame.headers);
-        if is_written {
-            // All of it is in the head.
-            (frame.len, frame.skip) = (head.len() as u32, 0);
-            (frame.offload, frame.sharing) = (Offload::default(), Sharing::Answer);
-        }
-        is_written
+        let is_written = frame::answer(head, &frame.headers, owner);
+        is_written && frame.turn_round(head)
+    }
+
+    /// Turns frame `i` into the report to its sender that it is longer than `mtu` bytes. False:
+    /// nobody may be told.
+    pub(crate) fn report_too_big(&mut self, i: usize, mtu: u16) -> bool {
+        let at = self.at(i);
+        let (frame, head) = (&mut self.frames[at], &mut self.heads[at]);
+        let is_written = frame::report_too_big(head, &frame.headers, mtu);
+        is_written && frame.turn_round(head)
     }
 
     /// Copies frame `i` of `other` into this burst: head and scatter list, not the payload. False

@@ -40,8 +40,8 @@ impl FramePipeline {
         for i in 0..finished {
             let frame = &self.burst.frames()[i];
             let dropped = match &frame.action {
-                // The request was captured before it was turned into the answer.
-                Action::Answer(_) if frame.sharing == Sharing::Answer => continue,
+                // The frame was captured before it was turned round.
+                _ if frame.sharing == Sharing::Answer => continue,
                 Action::Drop(reason) => Some(*reason),
                 Action::Unclassified => Some(DropReason::NoReceiver),
                 Action::Output(_) | Action::Flood(_) | Action::Answer(_) | Action::Mirrored(_) => {
@@ -55,7 +55,7 @@ impl FramePipeline {
         }
     }
 
-    /// Captures frame `i` of the burst that the queue in slot `src` sent, before it is changed.
+    /// Captures frame `i` of the burst that the queue in slot `src` sent, before it is turned round.
     #[cold]
     pub(crate) fn capture_request(&mut self, src: usize, i: usize) {
         let Some(slot) = self.slots.get(src).filter(|slot| slot.captures != 0) else { return };

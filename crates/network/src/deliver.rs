@@ -107,11 +107,13 @@ impl FramePipeline {
         match egress {
             Egress::Local(slot) if hop.over_mtu => {
                 self.drop_at(slot, DropReason::OverMtu, frames.len());
-                self.capture_lost(slot, frames, target.tag, DropReason::OverMtu);
+                self.capture_lost(slot, frames.clone(), target.tag, DropReason::OverMtu);
+                self.report_too_big(src, frames.start, target.port);
                 None
             }
             Egress::Remote(_) if hop.over_mtu => {
-                self.drop_sent(src, frames, DropReason::OverMtu);
+                self.drop_sent(src, frames.clone(), DropReason::OverMtu);
+                self.report_too_big(src, frames.start, target.port);
                 None
             }
             Egress::Local(slot) => self.enqueue(src, slot, frames, target.tag),

@@ -68,6 +68,7 @@ mod slots;
 pub mod software_offload;
 pub mod stage_profiler;
 pub mod step;
+mod too_big;
 pub mod topology;
 mod unsignalled;
 pub mod wait;

@@ -12,7 +12,8 @@ pub enum Sharing {
     Mirrored,
     /// A mirror: the frame itself was delivered before.
     Mirror,
-    /// The sender itself: the frame was turned into the answer to its request.
+    /// The sender itself: the frame was turned into the answer to its request, or into the report
+    /// that it is too long.
     Answer,
 }
 

@@ -22,8 +22,8 @@ pub struct UnderlayCounters {
 /// The counts at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnderlayCounts {
-    /// Received datagrams: those that became frames or parts of them, and those that were refused. A
-    /// datagram to be segmented counts once.
+    /// Received datagrams: those that became frames or parts of them, and those that were refused.
+    /// A datagram to be segmented counts once.
     pub received: u64,
     /// System calls that returned received datagrams.
     pub receive_calls: u64,

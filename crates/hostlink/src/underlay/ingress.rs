@@ -30,8 +30,8 @@ use super::receiver::{Arrival, Receiver};
 const COALESCED: u16 = 64;
 /// Datagrams that the kernel coalesces at most.
 const DATAGRAMS: usize = 128;
-/// Most buffers of a receiver. The offload headers of coalesced frames are in one buffer more, which
-/// is never filled.
+/// Most buffers of a receiver. The offload headers of coalesced frames are in one buffer more,
+/// which is never filled.
 const MOST_BUFFERS: usize = 64;
 const _: () = assert!(MOST_BUFFERS * COALESCED as usize * VNET_LEN <= 65_536);
 

@@ -1,6 +1,6 @@
 //! One frame of a burst.
 
-use frame::{Headers, Offload};
+use frame::{Head, Headers, Offload};
 use ring::gather::Chain;
 
 use crate::action::Action;
@@ -32,6 +32,14 @@ impl Frame {
         debug_assert!(matches!(self.action, Action::Unclassified));
         // The replaced action holds nothing that must be dropped, which the compiler cannot know.
         std::mem::forget(std::mem::replace(&mut self.action, action));
+    }
+
+    /// Notes that the frame goes back to its sender, and consists of nothing but `head`. False: the
+    /// head is no frame.
+    pub(super) fn turn_round(&mut self, head: &Head) -> bool {
+        (self.len, self.skip) = (head.len() as u32, 0);
+        (self.offload, self.sharing) = (Offload::default(), Sharing::Answer);
+        frame::parse_into(head.as_slice(), &mut self.headers)
     }
 
     /// Cost of the frame to its worker.

@@ -19,3 +19,4 @@ mod peer;
 mod profile;
 mod restrictions;
 mod share;
+mod too_big;
