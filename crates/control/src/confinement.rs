@@ -71,7 +71,8 @@ pub fn plan(config: &Config, file: &Path) -> Plan {
     // A configuration in the root folder would open everything.
     let folder = folder.filter(|folder| folder.parent().is_some());
     paths.extend(folder.map(|path| Needed { path, access: Access::Read }));
-    let taps = needs.has(LiveNeed::Tap) || needs_underlay_device(config);
+    let taps = needs.has(LiveNeed::Tap) || needs_tap(config);
+    let cards = needs_card(config);
     if taps {
         paths.push(Needed { path: "/dev/net/tun".into(), access: Access::Device });
     }
@@ -81,10 +82,10 @@ pub fn plan(config: &Config, file: &Path) -> Plan {
     }
     let extras = Extras {
         interfaces: taps,
-        device_queues: needs.has(LiveNeed::DeviceQueue),
+        device_queues: needs.has(LiveNeed::DeviceQueue) || cards,
         disks: needs_disks(config),
         overlays: needs_overlays(config),
-        routing: needs_evpn(config) || needs_underlay_device(config),
+        routing: needs_evpn(config) || needs_tap(config) || cards,
     };
     let (capabilities, groups) = (needs.capabilities(), needs.groups());
     let without = config.sandbox.without.clone();
@@ -125,8 +126,13 @@ fn needs_evpn(config: &Config) -> bool {
 }
 
 /// Whether one of the overlays that the daemon starts with has a TAP device as its underlay.
-fn needs_underlay_device(config: &Config) -> bool {
-    config.overlays.iter().any(|overlay| overlay.transport != Transport::Sockets)
+fn needs_tap(config: &Config) -> bool {
+    config.overlays.iter().any(|overlay| matches!(overlay.transport, Transport::Tap(_)))
+}
+
+/// Whether one of the overlays that the daemon starts with has queues of a card as its underlay.
+fn needs_card(config: &Config) -> bool {
+    config.overlays.iter().any(|overlay| matches!(overlay.transport, Transport::Card(_)))
 }
 
 /// Why an overlay cannot be added to a daemon that was started with `config`, and whose sandbox has
@@ -142,8 +148,13 @@ pub fn refuses_overlay(
     if filtered && overlay.control == ControlPlane::Evpn && !needs_evpn(config) {
         return Some("the sandbox leaves nothing for EVPN; restart the daemon");
     }
-    if filtered && overlay.transport != Transport::Sockets && !needs_underlay_device(config) {
-        return Some("the sandbox leaves nothing for underlay = \"tap\"; restart the daemon");
+    let lacks = match overlay.transport {
+        Transport::Sockets => false,
+        Transport::Tap(_) => !needs_tap(config),
+        Transport::Card(_) => !needs_card(config),
+    };
+    if filtered && lacks {
+        return Some("the sandbox leaves nothing for its underlay; restart the daemon");
     }
     (filtered && !needs_overlays(config)).then_some(
         "the sandbox leaves no sockets for overlays; give sandbox.live = [\"overlay\"], and \
@@ -240,7 +251,7 @@ impl Needs<'_> {
                 "EVPN: guests are announced by the kernel's tables".to_owned(),
             );
         }
-        if needs_underlay_device(self.config) {
+        if needs_tap(self.config) {
             need(
                 CapabilitySet::NET_ADMIN,
                 "underlay = \"tap\": the device, its route, and its address".to_owned(),
@@ -253,10 +264,10 @@ impl Needs<'_> {
         if self.has(LiveNeed::Client) {
             need(CapabilitySet::DAC_OVERRIDE, "sockets of other users".to_owned());
         }
-        if self.has(LiveNeed::DeviceQueue) {
+        if self.has(LiveNeed::DeviceQueue) || needs_card(self.config) {
             let network = CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW;
             let set = network | CapabilitySet::BPF | CapabilitySet::IPC_LOCK;
-            need(set, "device queues".to_owned());
+            need(set, "queues of cards".to_owned());
         }
         if self.gives_files_away() {
             need(CapabilitySet::CHOWN, "owners of sockets".to_owned());
@@ -356,6 +367,11 @@ mod tests {
         assert!(capabilities(&fixed).is_empty() && fixed.extras.overlays && !fixed.extras.routing);
         let evpn = with(&format!("{overlay}control = \"evpn\"\n"));
         assert!(capabilities(&evpn) == CapabilitySet::NET_ADMIN && evpn.extras.routing);
+        let tap = with(&format!("{overlay}underlay = \"tap\"\ndevice = \"rm0\"\n"));
+        assert!(capabilities(&tap) == CapabilitySet::NET_ADMIN && tap.extras.interfaces);
+        assert!(tap.extras.routing && !tap.extras.device_queues);
+        let card = with(&format!("{overlay}underlay = \"xdp\"\ndevice = \"lo\"\n"));
+        assert!(capabilities(&card).contains(CapabilitySet::BPF) && card.extras.device_queues);
         let disks = with("[[disk]]\nname = \"v\"\nkind = \"xen\"\nimages = [\"/srv/images\"]\n");
         assert!(disks.user.is_err() && disks.extras.disks);
         for (path, access) in [("/dev/xen", Access::Device), ("/srv/images", Access::Images)] {

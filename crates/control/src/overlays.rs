@@ -82,6 +82,9 @@ impl Overlays {
                 info!(overlay = %overlay.spec.name, "in service now");
             }
         }
+        for (_, service) in self.in_service() {
+            service.underlay.refresh();
+        }
         !self.overlays.is_empty()
     }
 

@@ -28,9 +28,10 @@ pub fn check(config: &Config) -> Vec<String> {
             PortKind::VhostUser { socket: path, .. } => socket(path),
             PortKind::Tap { device } => tap(device),
             PortKind::Xen => no_xen(),
-            PortKind::Embedded { socket: path, device_queue, .. } => {
-                socket(path).or_else(|| device_queue.as_deref().and_then(uplink))
-            }
+            PortKind::Embedded { socket: path, device_queue, .. } => socket(path).or_else(|| {
+                let device = device_queue.as_deref();
+                device.and_then(|device| interface("device-queue", device))
+            }),
         };
         Some(format!("port {:?}: {}", port.name, problem?))
     });
@@ -122,8 +123,8 @@ fn underlay(overlay: &OverlaySpec) -> Option<String> {
     let local = overlay.local.ip();
     let used = UdpSocket::bind(SocketAddr::new(local, 0));
     match (&overlay.transport, used) {
-        (Transport::Sockets, Ok(_)) | (Transport::Tap(_), Err(_)) => {}
-        (Transport::Sockets, Err(error)) => {
+        (Transport::Sockets | Transport::Card(_), Ok(_)) | (Transport::Tap(_), Err(_)) => {}
+        (Transport::Sockets | Transport::Card(_), Err(error)) => {
             return Some(format!(
                 "local: {local} can't be used: {error}; give an address of this host"
             ));
@@ -147,6 +148,11 @@ fn underlay(overlay: &OverlaySpec) -> Option<String> {
             ));
         }
     }
+    if let Transport::Card(device) = &overlay.transport
+        && let Some(problem) = interface("device", device)
+    {
+        return Some(problem);
+    }
     overlay.peers.iter().find_map(|peer| {
         let error = path_mtu(local, SocketAddr::new(*peer, overlay.local.port())).err()?;
         Some(format!("peers: there is no way to {peer}: {error}"))
@@ -161,14 +167,12 @@ fn forwarding(address: IpAddr) -> &'static str {
     }
 }
 
-/// Why an interface has no receive queues for guests.
-fn uplink(device: &str) -> Option<String> {
+/// Why an interface has no queues for guests or overlays. `key` names it in the configuration.
+fn interface(key: &str, device: &str) -> Option<String> {
     match link_kind(device) {
         Ok(Some(_)) => None,
-        Ok(None) => Some(format!("device-queue: there is no interface {device:?}")),
-        Err(error) => {
-            Some(format!("device-queue: cannot look up the interface {device:?}: {error}"))
-        }
+        Ok(None) => Some(format!("{key}: there is no interface {device:?}")),
+        Err(error) => Some(format!("{key}: cannot look up the interface {device:?}: {error}")),
     }
 }
 
@@ -196,6 +200,7 @@ mod tests {
             assert!(tap("lo").unwrap().starts_with("\"lo\" is an interface"));
             assert_eq!(tap("rm-nowhere"), None);
         }
-        assert!(uplink("rm-nowhere").is_some() && uplink("lo").is_none());
+        let problem = |name| interface("device-queue", name);
+        assert!(problem("rm-nowhere").is_some() && problem("lo").is_none());
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod fdb;
 pub mod inside;
+mod next_hop;
 pub mod route_socket;
 pub mod shadow;
 mod staging;

@@ -9,9 +9,12 @@
 //! datagrams by one system call. The flow's hash selects one of [`LANES`] source ports, which
 //! spreads flows over paths of the underlay and queues of the receiver.
 //!
-//! Sockets need no privilege. A [TAP device](Transport::Tap) takes frames to be segmented whole.
+//! Sockets need no privilege. A [TAP device](Transport::Tap) takes frames to be segmented whole. A
+//! [card](Transport::Card) sends and receives datagrams without the kernel's network stack.
 
+mod card;
 mod counters;
+mod datagram;
 mod egress;
 mod ingress;
 mod receiver;
@@ -29,8 +32,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frame::Vni;
+use frame::vxlan::outer::{Ends, Template};
 use network::fabric::{Fabric, FabricError, NewPort};
-use network::port::QueueError;
+use network::port::{QueueError, QueuePair};
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use overlay::{VtepError, VtepTable};
@@ -39,6 +43,9 @@ use ring::region::MapError;
 use switch::{PortId, PortRule, Tunnel, Vlan};
 use thiserror::Error;
 
+use card::egress::{CardEgress, Destination};
+use card::sender::CardSender;
+use card::{Card, SharedMac};
 use egress::EgressPair;
 use ingress::IngressPair;
 use receiver::Receiver;
@@ -56,9 +63,9 @@ pub enum UnderlayError {
         /// The kernel's error.
         error: io::Error,
     },
-    /// The TAP device cannot be used.
+    /// The TAP device, or the card, cannot be used.
     #[error("can't {what} {device:?}: {error}")]
-    Tap {
+    Device {
         /// The device.
         device: String,
         /// What was to be done with it.
@@ -96,6 +103,9 @@ pub enum Transport {
     /// the host has this address, and the host forwards packets. Frames that need no segmentation
     /// are sent by sockets, too.
     Tap(String),
+    /// Queues of the card whose interface has this name, by AF_XDP. The VTEP has an address of the
+    /// interface, and all peers are reached through it.
+    Card(String),
 }
 
 impl Transport {
@@ -104,14 +114,15 @@ impl Transport {
         match self {
             Transport::Sockets => "udp",
             Transport::Tap(_) => "tap",
+            Transport::Card(_) => "xdp",
         }
     }
 
-    /// The name of the TAP device.
+    /// The name of the TAP device, or of the card's interface.
     pub fn device(&self) -> Option<&str> {
         match self {
             Transport::Sockets => None,
-            Transport::Tap(device) => Some(device),
+            Transport::Tap(device) | Transport::Card(device) => Some(device),
         }
     }
 }
@@ -142,6 +153,9 @@ impl Shared {
     }
 }
 
+/// Hops that a datagram may take, like one of a socket.
+const HOPS: u8 = 64;
+
 /// A peer in a network.
 #[derive(Clone, Debug)]
 pub struct PeerSpec {
@@ -161,6 +175,8 @@ pub struct PeerSpec {
 struct PeerPort {
     port: PortId,
     queues: Vec<QueueId>,
+    /// The next hop to it, if a card needs that.
+    next_hop: Arc<SharedMac>,
 }
 
 /// An underlay in service. Dropping it takes its ports out of the fabric.
@@ -174,6 +190,8 @@ pub struct Underlay {
     sockets: Vec<Arc<[OwnedFd; LANES]>>,
     /// The queues of the TAP device, one of each worker.
     taps: Vec<Arc<OwnedFd>>,
+    /// The card, and the send queues of workers.
+    card: Option<(Card, Vec<Arc<Mutex<CardSender>>>)>,
     peers: Mutex<BTreeMap<(Vni, IpAddr), PeerPort>>,
     stopped: Arc<Mutex<Option<QueueError>>>,
 }
@@ -196,19 +214,37 @@ impl Underlay {
             version: AtomicU64::new(0),
             counters: Arc::default(),
         });
-        let taps = match transport {
-            Transport::Sockets => Vec::new(),
-            Transport::Tap(device) => tap::open(device, local, workers)?,
-        };
-        let (mut pairs, mut sockets) = (Vec::new(), Vec::new());
-        for worker in 0..workers {
-            let receiver = match taps.get(worker) {
-                None => Receiver::of_socket(socket::receiving(local).map_err(failed)?)?,
-                Some(queue) => Receiver::Tap(TapReceiver::new(Arc::clone(queue), local)?),
-            };
-            pairs.push(IngressPair::new(receiver, Arc::clone(&shared)));
-            sockets.push(Arc::new(socket::sending(local.ip(), transport).map_err(failed)?));
+        let (mut receivers, mut sockets) = (Vec::new(), Vec::new());
+        let (mut taps, mut card) = (Vec::new(), None);
+        match transport {
+            Transport::Sockets => {
+                for _ in 0..workers {
+                    let socket = socket::receiving(local).map_err(failed)?;
+                    receivers.push(Receiver::of_socket(socket)?);
+                }
+            }
+            Transport::Tap(device) => {
+                taps = tap::open(device, local, workers)?;
+                for queue in &taps {
+                    receivers.push(Receiver::Tap(TapReceiver::new(Arc::clone(queue), local)?));
+                }
+            }
+            Transport::Card(device) => {
+                let (opened, queues) = card::open(device, local)?;
+                let (ends, senders): (Vec<_>, Vec<_>) = queues.into_iter().unzip();
+                receivers.extend(ends.into_iter().map(Receiver::Card));
+                card = Some((opened, senders));
+            }
         }
+        if card.is_none() {
+            for _ in 0..workers {
+                sockets.push(Arc::new(socket::sending(local.ip(), transport).map_err(failed)?));
+            }
+        }
+        let pairs: Vec<_> = receivers
+            .into_iter()
+            .map(|receiver| IngressPair::new(receiver, Arc::clone(&shared)))
+            .collect();
         let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
         // The port belongs to no network: frames come in on the ports of their VTEPs.
         let rule = PortRule { vlan: Vlan::Trunk(Vec::new()), mac: None };
@@ -216,7 +252,19 @@ impl Underlay {
         let attach = |(index, pair)| fabric.attach(port, index, Box::new(pair), false);
         let queues = (0..).zip(pairs).filter_map(attach).collect();
         let (name, peers) = (name.into(), Mutex::default());
-        Ok(Underlay { fabric, name, local, port, queues, shared, sockets, taps, peers, stopped })
+        Ok(Underlay {
+            fabric,
+            name,
+            local,
+            port,
+            queues,
+            shared,
+            sockets,
+            taps,
+            card,
+            peers,
+            stopped,
+        })
     }
 
     /// The port from which frames of other hosts are fetched.
@@ -260,22 +308,60 @@ impl Underlay {
         let name = peer_name(&self.name, peer.vni, peer.vtep).into();
         let rule = PortRule { vlan, mac: None };
         let spec = spec(name, rule, Some(peer.mtu), &self.stopped);
-        let port = self.fabric.add_port(NewPort { coalescing: egress::coalescing(), ..spec })?;
+        let coalescing = if self.card.is_some() { None } else { egress::coalescing() };
+        let port = self.fabric.add_port(NewPort { coalescing, ..spec })?;
         self.fabric.set_tunnel(port, peer.tunnel);
-        let address = Peer::new(SocketAddr::new(peer.vtep, self.local.port()));
-        let attach = |(index, sockets): (u16, &Arc<_>)| {
-            let counters = Arc::clone(&self.shared.counters);
-            let tap = self.taps.get(usize::from(index)).and_then(|queue| {
-                TapSender::new(Arc::clone(queue), self.local, peer.vtep, peer.vni)
-            });
-            let pair = EgressPair::new(peer.vni, address, Arc::clone(sockets), tap, counters);
-            self.fabric.attach(port, index, Box::new(pair), true)
-        };
-        let queues = (0..).zip(&self.sockets).filter_map(attach).collect();
-        peers.insert((peer.vni, peer.vtep), PeerPort { port, queues });
+        let next_hop = Arc::new(SharedMac::default());
+        let pairs = self.egress_pairs(peer, &next_hop);
+        let attach = |(index, pair)| self.fabric.attach(port, index, pair, true);
+        let queues = (0..).zip(pairs).filter_map(attach).collect();
+        peers.insert((peer.vni, peer.vtep), PeerPort { port, queues, next_hop });
         // Frames may come in on the port only after it exists.
         self.shared.change(|table| table.add(peer.vni, peer.vtep, port))?;
         Ok(port)
+    }
+
+    /// The pairs that send to a peer: one for each worker, or for each queue of a card.
+    fn egress_pairs(&self, peer: &PeerSpec, next_hop: &Arc<SharedMac>) -> Vec<Box<dyn QueuePair>> {
+        let PeerSpec { vni, vtep, .. } = *peer;
+        if let Some((card, senders)) = &self.card {
+            let Some(ends) = Ends::new(self.local.ip(), vtep) else { return Vec::new() };
+            card.find(self.local.ip(), vtep, next_hop);
+            let link = (card.mac, card.mac);
+            let template = Template { link, ends, port: self.local.port(), ttl: HOPS, vni };
+            let pair = |sender: &Arc<_>| -> Box<dyn QueuePair> {
+                let destination = Destination { template, next_hop: Arc::clone(next_hop) };
+                let counters = Arc::clone(&self.shared.counters);
+                Box::new(CardEgress::new(destination, Arc::clone(sender), counters))
+            };
+            return senders.iter().map(pair).collect();
+        }
+        let address = Peer::new(SocketAddr::new(vtep, self.local.port()));
+        let pair = |(index, sockets): (usize, &Arc<_>)| -> Box<dyn QueuePair> {
+            let queue = self.taps.get(index).map(Arc::clone);
+            let tap = queue.and_then(|queue| TapSender::new(queue, self.local, vtep, vni));
+            let counters = Arc::clone(&self.shared.counters);
+            Box::new(EgressPair::new(vni, address, Arc::clone(sockets), tap, counters))
+        };
+        self.sockets.iter().enumerate().map(pair).collect()
+    }
+
+    /// Looks up the next hops to all peers again, if datagrams leave without the kernel's routing.
+    pub fn refresh(&self) {
+        let Some((card, _)) = &self.card else { return };
+        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let hops: BTreeMap<IpAddr, Vec<Arc<SharedMac>>> =
+            peers.iter().fold(BTreeMap::new(), |mut hops, ((_, vtep), peer)| {
+                hops.entry(*vtep).or_default().push(Arc::clone(&peer.next_hop));
+                hops
+            });
+        // Nothing is locked while the kernel is asked.
+        drop(peers);
+        for (vtep, macs) in hops {
+            for mac in macs {
+                card.refresh(self.local.ip(), vtep, &mac);
+            }
+        }
     }
 
     /// Takes a peer out of service. Returns whether it was there.

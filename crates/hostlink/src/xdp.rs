@@ -21,8 +21,8 @@ use thiserror::Error;
 
 use crate::tun::{self, IfName};
 
-mod bpf;
-mod program;
+pub(crate) mod bpf;
+pub(crate) mod program;
 
 use bpf::{Attach, Map};
 use program::Key;
@@ -272,13 +272,13 @@ impl Drop for Station {
 }
 
 /// The number of receive queues; one for a device that does not report it.
-fn queues(name: IfName) -> u32 {
+pub(crate) fn queues(name: IfName) -> u32 {
     tun::receive_queues(name).map_or(1, |queues| queues.clamp(1, MAX_QUEUES))
 }
 
 /// How long the kernel may take to free a queue whose socket was closed. It needs the lock of all
 /// network configuration for that, which others may hold for long.
-const BUSY: Duration = Duration::from_secs(5);
+pub(crate) const BUSY: Duration = Duration::from_secs(5);
 
 /// Most receive queues of a device that are used: the program has 16 bits for their numbers.
 const MAX_QUEUES: u32 = 1 << 12;

@@ -31,7 +31,7 @@ refusals! {
     NoVni "no_vni" "The flag of the VXLAN header that makes its VNI valid is not set.",
     UnknownVni "unknown_vni" "The VNI is that of no network here.",
     UnknownVtep "unknown_vtep" "The sender is no peer of the network.",
-    NotVxlan "not_vxlan" "The host routed a packet to the TAP device that is no VXLAN datagram for it.",
+    NotVxlan "not_vxlan" "The packet that came by a TAP device or a card is no VXLAN datagram for the overlay.",
     Checksum "checksum" "The outer checksum is wrong.",
 }
 

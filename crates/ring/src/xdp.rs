@@ -1,11 +1,13 @@
 //! Rings of an AF_XDP socket (linux/if_xdp.h): through them the kernel learns where to write
 //! frames, and reports where it wrote them.
 //!
-//! A socket that only receives needs two rings: the *fill* ring, into which we put the addresses of
-//! empty pages, and the *Rx* ring, from which we take descriptors of frames. Addresses are offsets
-//! into the socket's pages. The other side is the kernel, which is trusted. The pages may be a
-//! guest's, and nothing here reads them.
+//! A socket that receives needs two rings: the *fill* ring, into which we put the addresses of
+//! empty pages, and the *Rx* ring, from which we take descriptors of frames. To send, we put
+//! descriptors into the *Tx* ring, and take the addresses of frames that were sent from the
+//! *completion* ring. Addresses are offsets into the socket's pages. The other side is the kernel,
+//! which is trusted. The pages may be a guest's, and nothing here reads them.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,7 +16,7 @@ use crate::violation::Violation;
 
 mod socket;
 
-pub use socket::{Losses, Receiver, Socket, SocketError};
+pub use socket::{Losses, Receiver, Sender, Socket, SocketError};
 
 /// Bytes of a page that a frame lies in.
 pub const PAGE: u64 = 4096;
@@ -76,7 +78,41 @@ impl Ring {
     }
 }
 
-/// A frame that was written.
+/// What an entry of a ring is.
+pub trait Entry: Copy {
+    /// Its bytes in the ring.
+    const BYTES: u64;
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// When the place is not in the memory.
+    fn write(self, memory: &Memory, at: u64) -> Result<(), Violation>;
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// When the place is not in the memory.
+    fn read(memory: &Memory, at: u64) -> Result<Self, Violation>;
+}
+
+/// The address of a page.
+impl Entry for u64 {
+    const BYTES: u64 = 8;
+
+    #[inline]
+    fn write(self, memory: &Memory, at: u64) -> Result<(), Violation> {
+        memory.atomic_u64(at)?.store(self, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn read(memory: &Memory, at: u64) -> Result<Self, Violation> {
+        Ok(memory.atomic_u64(at)?.load(Ordering::Relaxed))
+    }
+}
+
+/// A frame that was written, or that is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Descriptor {
     /// Where it begins.
@@ -85,32 +121,57 @@ pub struct Descriptor {
     pub len: u32,
 }
 
-/// Bytes of an entry of the Rx ring: address, length, options.
-const DESCRIPTOR: u64 = 16;
+impl Entry for Descriptor {
+    // Address, length, options.
+    const BYTES: u64 = 16;
 
-/// Our end of a fill ring.
+    #[inline]
+    fn write(self, memory: &Memory, at: u64) -> Result<(), Violation> {
+        memory.atomic_u64(at)?.store(self.addr, Ordering::Relaxed);
+        memory.atomic_u64(at + 8)?.store(self.len.into(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn read(memory: &Memory, at: u64) -> Result<Self, Violation> {
+        let addr = memory.atomic_u64(at)?.load(Ordering::Relaxed);
+        let len = memory.atomic_u32(at + 8)?.load(Ordering::Relaxed);
+        Ok(Descriptor { addr, len })
+    }
+}
+
+/// Our end of a ring into which we put entries.
 #[derive(Debug)]
-pub struct Fill {
+pub struct Producer<E> {
     ring: Ring,
     produced: u32,
     published: u32,
     /// The other side's index when it was last read.
     consumed: u32,
+    holds: PhantomData<E>,
 }
 
-impl Fill {
+/// Our end of a fill ring: addresses of empty pages.
+pub type Fill = Producer<u64>;
+/// Our end of a Tx ring: frames to be sent.
+pub type Transmit = Producer<Descriptor>;
+/// Our end of an Rx ring: frames that came.
+pub type Frames = Consumer<Descriptor>;
+/// Our end of a completion ring: addresses of frames that were sent.
+pub type Completed = Consumer<u64>;
+
+impl<E: Entry> Producer<E> {
     /// A ring that nothing was put into yet.
     pub fn new(ring: Ring) -> Self {
-        Fill { ring, produced: 0, published: 0, consumed: 0 }
+        Producer { ring, produced: 0, published: 0, consumed: 0, holds: PhantomData }
     }
 
-    /// Adds the address of an empty page; the kernel sees it after [`publish`](Self::publish).
-    /// False: there is no room.
+    /// Adds an entry; the kernel sees it after [`publish`](Self::publish). False: there is no room.
     ///
     /// # Errors
     /// Never, with the kernel on the other side.
     #[inline]
-    pub fn push(&mut self, addr: u64) -> Result<bool, Violation> {
+    pub fn push(&mut self, entry: E) -> Result<bool, Violation> {
         if self.produced.wrapping_sub(self.consumed) == self.ring.size {
             let index = self.ring.consumer()?.load(Ordering::Acquire);
             self.consumed = self.ring.believe(
@@ -122,13 +183,12 @@ impl Fill {
                 return Ok(false);
             }
         }
-        let at = self.ring.entry(self.produced, 8);
-        self.ring.memory.atomic_u64(at)?.store(addr, Ordering::Relaxed);
+        entry.write(&self.ring.memory, self.ring.entry(self.produced, E::BYTES))?;
         self.produced = self.produced.wrapping_add(1);
         Ok(true)
     }
 
-    /// Publishes the added pages. True: the kernel needs a system call to look at them.
+    /// Publishes the added entries. True: the kernel needs a system call to look at them.
     ///
     /// # Errors
     /// Never, while the ring is there.
@@ -142,25 +202,32 @@ impl Fill {
             & NEED_WAKEUP
             != 0)
     }
+
+    /// Whether added entries are not published.
+    #[inline]
+    pub fn has_unpublished(&self) -> bool {
+        self.published != self.produced
+    }
 }
 
-/// Our end of an Rx ring.
+/// Our end of a ring from which we take entries.
 #[derive(Debug)]
-pub struct Frames {
+pub struct Consumer<E> {
     ring: Ring,
     consumed: u32,
     released: u32,
     /// The other side's index when it was last read.
     seen: u32,
+    holds: PhantomData<E>,
 }
 
-impl Frames {
+impl<E: Entry> Consumer<E> {
     /// A ring from which nothing was taken yet.
     pub fn new(ring: Ring) -> Self {
-        Frames { ring, consumed: 0, released: 0, seen: 0 }
+        Consumer { ring, consumed: 0, released: 0, seen: 0, holds: PhantomData }
     }
 
-    /// How many frames can be taken; the kernel's index is read only when none is known.
+    /// How many entries can be taken; the kernel's index is read only when none is known.
     ///
     /// # Errors
     /// Never, with the kernel on the other side.
@@ -175,24 +242,22 @@ impl Frames {
         Ok(self.seen.wrapping_sub(self.consumed))
     }
 
-    /// Takes the oldest frame, if there is one. Its place in the ring is free after
+    /// Takes the oldest entry, if there is one. Its place in the ring is free after
     /// [`release`](Self::release).
     ///
     /// # Errors
     /// Never, with the kernel on the other side.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<Descriptor>, Violation> {
+    pub fn take(&mut self) -> Result<Option<E>, Violation> {
         if self.ready()? == 0 {
             return Ok(None);
         }
-        let at = self.ring.entry(self.consumed, DESCRIPTOR);
-        let addr = self.ring.memory.atomic_u64(at)?.load(Ordering::Relaxed);
-        let len = self.ring.memory.atomic_u32(at + 8)?.load(Ordering::Relaxed);
+        let entry = E::read(&self.ring.memory, self.ring.entry(self.consumed, E::BYTES))?;
         self.consumed = self.consumed.wrapping_add(1);
-        Ok(Some(Descriptor { addr, len }))
+        Ok(Some(entry))
     }
 
-    /// Frees the places in the ring of all frames that were taken.
+    /// Frees the places in the ring of all entries that were taken.
     ///
     /// # Errors
     /// Never, while the ring is there.
@@ -231,8 +296,7 @@ impl Feeder {
         if self.fill.believe(index, self.taken, self.fill.size)? == self.taken {
             return Ok(None);
         }
-        let addr =
-            self.fill.memory.atomic_u64(self.fill.entry(self.taken, 8))?.load(Ordering::Relaxed);
+        let addr = u64::read(&self.fill.memory, self.fill.entry(self.taken, u64::BYTES))?;
         self.taken = self.taken.wrapping_add(1);
         self.fill.consumer()?.store(self.taken, Ordering::Release);
         Ok(Some(addr))
@@ -251,9 +315,7 @@ impl Feeder {
         if pending == self.frames.size {
             return Ok(false);
         }
-        let at = self.frames.entry(self.published, DESCRIPTOR);
-        self.frames.memory.atomic_u64(at)?.store(frame.addr, Ordering::Relaxed);
-        self.frames.memory.atomic_u32(at + 8)?.store(frame.len, Ordering::Relaxed);
+        frame.write(&self.frames.memory, self.frames.entry(self.published, Descriptor::BYTES))?;
         self.published = self.published.wrapping_add(1);
         self.frames.producer()?.store(self.published, Ordering::Release);
         Ok(true)
@@ -281,7 +343,7 @@ pub fn rings(size: u32) -> Result<(Ring, Ring), crate::MapError> {
         let memory = Memory::anonymous((layout.entries + bytes * u64::from(size)) as usize)?;
         Ok::<_, crate::MapError>(Ring::new(Arc::new(memory), layout, size))
     };
-    Ok((ring(8)?, ring(DESCRIPTOR)?))
+    Ok((ring(8)?, ring(Descriptor::BYTES)?))
 }
 
 #[cfg(test)]

@@ -17,10 +17,10 @@ pub struct OverlayReport {
     pub local: String,
     /// The UDP port of all VTEPs.
     pub port: u16,
-    /// What carries datagrams: `udp` or `tap`.
+    /// What carries datagrams: `udp`, `tap` or `xdp`.
     #[serde(default)]
     pub underlay: String,
-    /// The TAP device.
+    /// The TAP device, or the interface of the card.
     #[serde(default)]
     pub device: Option<String>,
     /// The source of hosts and stations: `static` or `evpn`.

@@ -261,7 +261,7 @@ impl Reader<'_, '_> {
         Some(local)
     }
 
-    /// What carries datagrams; `None`: the TAP device has no name.
+    /// What carries datagrams; `None`: the device has no name.
     fn transport(
         &mut self,
         given: Option<Spanned<Text<UnderlayKind>>>,
@@ -271,11 +271,12 @@ impl Reader<'_, '_> {
         match (kind, device) {
             (UnderlayKind::Udp, None) => Some(Transport::Sockets),
             (UnderlayKind::Udp, Some(device)) => {
-                let problem = "only with underlay = \"tap\" is there a device; leave it out";
+                let problem = "only with underlay = \"tap\" or \"xdp\" is there a device; leave it \
+                               out";
                 self.problems.add(self.place.path, "device", &device.span(), problem);
                 Some(Transport::Sockets)
             }
-            (UnderlayKind::Tap, Some(given)) => {
+            (_, Some(given)) => {
                 let (span, Text(Interface(device))) = (given.span(), given.into_inner());
                 let ports = self.neighbours.ports.iter().filter_map(|port| port.kind.device());
                 let overlays = self.neighbours.overlays.iter();
@@ -284,9 +285,12 @@ impl Reader<'_, '_> {
                     let problem = format!("a port or an overlay has {VALUE} already; give another");
                     self.problems.add(self.place.path, "device", &span, problem);
                 }
-                Some(Transport::Tap(device))
+                match kind {
+                    UnderlayKind::Xdp => Some(Transport::Card(device)),
+                    UnderlayKind::Udp | UnderlayKind::Tap => Some(Transport::Tap(device)),
+                }
             }
-            (UnderlayKind::Tap, None) => {
+            (UnderlayKind::Tap | UnderlayKind::Xdp, None) => {
                 self.missing("device", &Interface::right());
                 None
             }

@@ -133,17 +133,20 @@ pub(in crate::config) enum UnderlayKind {
     Udp,
     /// A TAP device.
     Tap,
+    /// Queues of a card.
+    Xdp,
 }
 
 impl FromText for UnderlayKind {
     fn right() -> String {
-        r#""udp" or "tap""#.to_owned()
+        r#""udp", "tap" or "xdp""#.to_owned()
     }
 
     fn from_text(text: &str) -> Result<Self, String> {
         match text {
             "udp" => Ok(UnderlayKind::Udp),
             "tap" => Ok(UnderlayKind::Tap),
+            "xdp" => Ok(UnderlayKind::Xdp),
             _ => Err(format!("{VALUE} is not an underlay; give {}", Self::right())),
         }
     }

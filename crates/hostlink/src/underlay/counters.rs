@@ -65,6 +65,26 @@ impl UnderlayCounters {
         self.send_calls.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts datagrams that were given to a card.
+    pub(super) fn sent_to_card(&self, datagrams: u64) {
+        self.sent.fetch_add(datagrams, Ordering::Relaxed);
+    }
+
+    /// Counts system calls that made a card send.
+    pub(super) fn send_call(&self) {
+        self.send_calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts datagrams for which there was no room.
+    pub(super) fn full(&self, datagrams: u64) {
+        self.socket_full.fetch_add(datagrams, Ordering::Relaxed);
+    }
+
+    /// Counts datagrams whose next hop is not known.
+    pub(super) fn unreachable(&self, datagrams: u64) {
+        self.unreachable.fetch_add(datagrams, Ordering::Relaxed);
+    }
+
     /// Counts a sent batch.
     pub(super) fn sent(&self, outcome: &Outcome) {
         let add = |counter: &AtomicU64, count: u64| {

@@ -28,12 +28,10 @@ use super::receiver::{Arrival, Receiver};
 /// Coalesced frames that a buffer may have: each takes two datagrams, and the kernel coalesces at
 /// most 128.
 const COALESCED: u16 = 64;
-/// Datagrams that the kernel coalesces at most.
-const DATAGRAMS: usize = 128;
-/// Most buffers of a receiver. The offload headers of coalesced frames are in one buffer more,
-/// which is never filled.
-const MOST_BUFFERS: usize = 64;
-const _: () = assert!(MOST_BUFFERS * COALESCED as usize * VNET_LEN <= 65_536);
+/// Most buffers of a receiver that coalesces. The offload headers of coalesced frames are in one
+/// buffer more, which is never filled.
+const COALESCING_BUFFERS: usize = 64;
+const _: () = assert!(COALESCING_BUFFERS * COALESCED as usize * VNET_LEN <= 65_536);
 
 /// A received frame that is not completed yet.
 #[derive(Clone, Copy)]
@@ -111,7 +109,9 @@ pub(super) struct IngressPair {
     version: u64,
     free: Vec<u16>,
     /// How many frames of each buffer are not completed.
-    used: [u32; MOST_BUFFERS],
+    used: Box<[u32]>,
+    /// How many buffers have such frames.
+    busy: u16,
     frames: VecDeque<Landed>,
     fetched: usize,
     arrivals: Vec<Arrival>,
@@ -125,15 +125,16 @@ pub(super) struct IngressPair {
 impl IngressPair {
     pub fn new(receiver: Receiver, shared: Arc<Shared>) -> Self {
         let (table, version) = shared.table();
-        let buffers = receiver.buffers().min(MOST_BUFFERS as u16);
+        let buffers = receiver.buffers();
         IngressPair {
+            frames: VecDeque::with_capacity(receiver.frames()),
             receiver,
             shared,
             table,
             version,
             free: (0..buffers).rev().collect(),
-            used: [0; MOST_BUFFERS],
-            frames: VecDeque::with_capacity(usize::from(buffers) * DATAGRAMS),
+            used: vec![0; buffers.into()].into_boxed_slice(),
+            busy: 0,
             fetched: 0,
             arrivals: Vec::with_capacity(buffers.into()),
             open: None,
@@ -150,7 +151,7 @@ impl IngressPair {
     /// Receives what there is, as far as there are buffers. False: nothing came, or no received
     /// frame is admitted.
     fn receive(&mut self) -> Result<bool, QueueError> {
-        if self.free.is_empty() {
+        if usize::from(self.busy) == self.used.len() {
             return Ok(false);
         }
         if self.shared.version() != self.version {
@@ -213,7 +214,9 @@ impl IngressPair {
     }
 
     fn push(&mut self, frame: Landed) {
-        self.used[usize::from(frame.buffer)] += 1;
+        let used = &mut self.used[usize::from(frame.buffer)];
+        self.busy += u16::from(*used == 0);
+        *used += 1;
         self.frames.push_back(frame);
     }
 
@@ -358,6 +361,7 @@ impl QueuePair for IngressPair {
             *used -= 1;
             if *used == 0 {
                 self.free.push(frame.buffer);
+                self.busy -= 1;
             }
         }
         self.fetched -= n;
@@ -368,7 +372,7 @@ impl QueuePair for IngressPair {
     }
 
     fn is_full(&self) -> bool {
-        self.free.is_empty() && !self.has_frames()
+        usize::from(self.busy) == self.used.len() && !self.has_frames()
     }
 
     fn accepts(&self) -> Accepts {

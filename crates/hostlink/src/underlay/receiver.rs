@@ -10,6 +10,7 @@ use overlay::Refusal;
 use ring::datagrams::ReceiveBatch;
 use ring::region::{MapError, Memory};
 
+use super::card::receiver::CardReceiver;
 use super::tap::receiver::TapReceiver;
 
 /// Buffers of a worker's socket.
@@ -34,12 +35,21 @@ pub(super) struct Arrival {
     pub offload: Option<[u8; VNET_LEN]>,
 }
 
+impl Arrival {
+    /// A buffer with a datagram that is refused.
+    pub fn refused(buffer: u16, refusal: Refusal) -> Arrival {
+        Arrival { buffer, at: 0, len: 1, segment: 1, source: Err(refusal), offload: None }
+    }
+}
+
 /// Where datagrams come from.
 pub(super) enum Receiver {
     /// A socket.
     Socket(OwnedFd, ReceiveBatch),
     /// A queue of a TAP device to which the host routes datagrams.
     Tap(TapReceiver),
+    /// A receive queue of a card.
+    Card(CardReceiver),
 }
 
 impl Receiver {
@@ -57,6 +67,7 @@ impl Receiver {
         match self {
             Receiver::Socket(..) => BUFFERS,
             Receiver::Tap(_) => TapReceiver::BUFFERS,
+            Receiver::Card(_) => CardReceiver::BUFFERS,
         }
     }
 
@@ -65,6 +76,7 @@ impl Receiver {
         match self {
             Receiver::Socket(_, batch) => batch.memory(),
             Receiver::Tap(tap) => tap.memory(),
+            Receiver::Card(card) => card.memory(),
         }
     }
 
@@ -73,6 +85,7 @@ impl Receiver {
         match self {
             Receiver::Socket(_, batch) => batch.place(buffer),
             Receiver::Tap(_) => TapReceiver::place(buffer),
+            Receiver::Card(_) => CardReceiver::place(buffer),
         }
     }
 
@@ -81,6 +94,7 @@ impl Receiver {
         match self {
             Receiver::Socket(socket, _) => socket.as_fd(),
             Receiver::Tap(tap) => tap.fd(),
+            Receiver::Card(card) => card.fd(),
         }
     }
 
@@ -89,11 +103,20 @@ impl Receiver {
         match self {
             Receiver::Socket(..) => 1,
             Receiver::Tap(_) => buffers as u64,
+            // Without any: the kernel fills pages by itself.
+            Receiver::Card(_) => 0,
         }
     }
 
+    /// How many frames all buffers together may have.
+    pub fn frames(&self) -> usize {
+        // The kernel coalesces at most 128 datagrams in a buffer.
+        let each = if matches!(self, Receiver::Card(_)) { 1 } else { 128 };
+        usize::from(self.buffers()) * each
+    }
+
     /// Fills buffers of `free`, the last ones first, as far as there are datagrams. What was filled
-    /// is appended to `arrivals`.
+    /// is appended to `arrivals`. Buffers may also leave `free` to be filled later.
     ///
     /// # Errors
     /// When the device is gone.
@@ -121,6 +144,7 @@ impl Receiver {
                 Ok(())
             }
             Receiver::Tap(tap) => tap.receive(free, arrivals),
+            Receiver::Card(card) => card.receive(free, arrivals),
         }
     }
 }

@@ -31,7 +31,8 @@ pub(super) fn open(
     local: SocketAddr,
     count: usize,
 ) -> Result<Vec<Arc<OwnedFd>>, UnderlayError> {
-    let failed = |what| move |error| UnderlayError::Tap { device: device.to_owned(), what, error };
+    let failed =
+        |what| move |error| UnderlayError::Device { device: device.to_owned(), what, error };
     let name = tun::if_name(device).ok_or(io::ErrorKind::InvalidInput.into());
     let name = name.map_err(failed("use"))?;
     let mut queues = Vec::new();

@@ -4,6 +4,8 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use std::net::{IpAddr, SocketAddr};
+
 use frame::Mac;
 
 /// An address and a queue, as the program puts them side by side on its stack: six bytes, and two.
@@ -94,6 +96,21 @@ const fn skip_if_equal(a: u8, value: i32, skip: i16) -> Instruction {
     new(0x15, a, 0, skip, value)
 }
 
+/// `to = *(u8 *)(from + offset)`
+const fn load1(to: u8, from: u8, offset: i16) -> Instruction {
+    new(0x71, to, from, offset, 0)
+}
+
+/// `to &= value`
+const fn and(to: u8, value: i32) -> Instruction {
+    new(0x57, to, 0, 0, value)
+}
+
+/// `if the lower half of a != value: skip that many instructions`
+const fn skip_unless_equal(a: u8, value: i32, skip: i16) -> Instruction {
+    new(0x56, a, 0, skip, value)
+}
+
 /// `r0 = helper(r1, ..)`; the values of `r1` to `r5` are lost.
 const fn call(helper: i32) -> Instruction {
     new(0x85, 0, 0, 0, helper)
@@ -147,4 +164,55 @@ pub fn redirect(stations: BorrowedFd<'_>, sockets: BorrowedFd<'_>) -> Vec<Instru
         set(0, PASS),
         EXIT,
     ]
+}
+
+/// The program that redirects UDP datagrams for `local` to the socket of their queue in the map
+/// `sockets`. Fragments, datagrams behind options or extension headers, and everything else pass to
+/// the kernel.
+pub fn datagrams(local: SocketAddr, sockets: BorrowedFd<'_>) -> Vec<Instruction> {
+    const UDP: i32 = 17;
+    let [sockets_low, sockets_high] = map(1, sockets);
+    // Fields of frames are in network byte order, and are loaded as they are.
+    let field2 = |value: u16| i32::from(u16::from_ne_bytes(value.to_be_bytes()));
+    let (headers, mut wanted) = match local.ip() {
+        IpAddr::V4(v4) => {
+            let fragment = [load2(5, 2, 20), and(5, field2(0x3fff))];
+            let mut wanted = vec![
+                (vec![load2(5, 2, 12)], field2(0x0800)),
+                (vec![load1(5, 2, 14)], 0x45),
+                (fragment.to_vec(), 0),
+                (vec![load1(5, 2, 23)], UDP),
+            ];
+            wanted.push((vec![load4(5, 2, 30)], i32::from_ne_bytes(v4.octets())));
+            (ETHERNET + 20 + 8, wanted)
+        }
+        IpAddr::V6(v6) => {
+            let mut wanted =
+                vec![(vec![load2(5, 2, 12)], field2(0x86dd)), (vec![load1(5, 2, 20)], UDP)];
+            for (at, part) in (38..).step_by(4).zip(v6.octets().as_chunks::<4>().0) {
+                wanted.push((vec![load4(5, 2, at)], i32::from_ne_bytes(*part)));
+            }
+            (ETHERNET + 40 + 8, wanted)
+        }
+    };
+    wanted.push((vec![load2(5, 2, (headers - 6) as i16)], field2(local.port())));
+    let hit =
+        [load4(2, 1, QUEUE), sockets_low, sockets_high, set(3, PASS), call(REDIRECT_MAP), EXIT];
+    let checks: usize = wanted.iter().map(|(loads, _)| loads.len() + 1).sum();
+    let mut rest = checks + hit.len();
+    let mut program = vec![
+        load4(2, 1, DATA),
+        load4(3, 1, DATA_END),
+        copy(4, 2),
+        add(4, headers),
+        skip_if_above(4, 3, rest as i16),
+    ];
+    for (loads, value) in wanted {
+        rest -= loads.len() + 1;
+        program.extend(loads);
+        program.push(skip_unless_equal(5, value, rest as i16));
+    }
+    program.extend(hit);
+    program.extend([set(0, PASS), EXIT]);
+    program
 }

@@ -1,4 +1,4 @@
-//! An AF_XDP socket that receives: the kernel copies the frames of one receive queue of a device,
+//! An AF_XDP socket that receives, and perhaps sends: the kernel copies the frames of one receive queue of a device,
 //! as a program directs them here, into pages that we name.
 
 use std::io;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::{Fill, Frames, Layout, PAGE, Ring};
+use super::{Completed, Descriptor, Entry, Fill, Frames, Layout, PAGE, Ring, Transmit};
 use crate::region::{MapError, Memory};
 use crate::violation::Violation;
 
@@ -64,6 +64,124 @@ pub struct Receiver {
     socket: Arc<Socket>,
 }
 
+/// The sending end of a socket that also receives.
+#[derive(Debug)]
+pub struct Sender {
+    /// Where frames to be sent go.
+    pub transmit: Transmit,
+    /// Where the addresses of sent frames come from.
+    pub completed: Completed,
+    socket: Arc<Socket>,
+}
+
+/// A socket that is not bound yet, with its pages.
+struct Unbound {
+    fd: OwnedFd,
+    pages: Arc<Memory>,
+    offsets: libc::xdp_mmap_offsets,
+}
+
+impl Unbound {
+    /// A socket that receives into the first `receive` pages, with room for `send` frames to be
+    /// sent from the pages behind these.
+    fn new(pages: Arc<Memory>, receive: u32, send: u32) -> Result<Self, SocketError> {
+        let fd = new_socket()?;
+        register(&fd, &pages, u64::from(receive + send) * PAGE)?;
+        // The kernel requires a completion ring, which only senders use.
+        let rings = [
+            (libc::XDP_UMEM_FILL_RING, receive),
+            (libc::XDP_UMEM_COMPLETION_RING, send.max(2)),
+            (libc::XDP_RX_RING, receive),
+            (libc::XDP_TX_RING, send),
+        ];
+        for (ring, size) in rings.into_iter().filter(|(_, size)| *size > 0) {
+            set(&fd, ring, &size.next_power_of_two(), "making a ring")?;
+        }
+        let offsets = get(&fd, libc::XDP_MMAP_OFFSETS, "asking for the layout of rings")?;
+        Ok(Unbound { fd, pages, offsets })
+    }
+
+    /// Maps one of its rings, of `size` entries.
+    fn map<E: Entry>(
+        &self,
+        at: &libc::xdp_ring_offset,
+        offset: u64,
+        size: u32,
+    ) -> Result<Ring, MapError> {
+        map(&self.fd, at, offset, size.next_power_of_two(), E::BYTES as usize)
+    }
+
+    fn fill(&self, size: u32) -> Result<Ring, MapError> {
+        self.map::<u64>(&self.offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING, size)
+    }
+
+    fn frames(&self, size: u32) -> Result<Ring, MapError> {
+        self.map::<Descriptor>(&self.offsets.rx, libc::XDP_PGOFF_RX_RING as u64, size)
+    }
+
+    fn transmit(&self, size: u32) -> Result<Ring, MapError> {
+        self.map::<Descriptor>(&self.offsets.tx, libc::XDP_PGOFF_TX_RING as u64, size)
+    }
+
+    fn completed(&self, size: u32) -> Result<Ring, MapError> {
+        self.map::<u64>(&self.offsets.cr, libc::XDP_UMEM_PGOFF_COMPLETION_RING, size)
+    }
+
+    fn bind(self, device: u32, queue: u32, until: Instant) -> Result<Socket, SocketError> {
+        bind(&self.fd, device, queue, until)?;
+        Ok(Socket { fd: self.fd, _pages: self.pages })
+    }
+}
+
+impl Sender {
+    /// Both ends of a socket on queue number `queue` of device number `device`: it receives into
+    /// the first `receive` of `pages`, which lie at address 0, and can send up to `send` frames at
+    /// a time, a power of two, from the pages behind these. Waits as [`Receiver::open`] does.
+    ///
+    /// # Errors
+    /// When the pages are not there, or the kernel refuses.
+    pub fn open(
+        device: u32,
+        queue: u32,
+        pages: Arc<Memory>,
+        [receive, send]: [u32; 2],
+        until: Instant,
+    ) -> Result<(Receiver, Sender), SocketError> {
+        let unbound = Unbound::new(pages, receive, send)?;
+        let (fill, frames) = (unbound.fill(receive)?, unbound.frames(receive)?);
+        let (transmit, completed) = (unbound.transmit(send)?, unbound.completed(send)?);
+        let receiver = Receiver::over(fill, frames, unbound.bind(device, queue, until)?);
+        let sender = Sender::over(transmit, completed, &receiver);
+        Ok((receiver, sender))
+    }
+
+    /// The sending end of the receiver's socket, over existing rings.
+    pub fn over(transmit: Ring, completed: Ring, receiver: &Receiver) -> Self {
+        let (transmit, completed) = (Transmit::new(transmit), Completed::new(completed));
+        Sender { transmit, completed, socket: Arc::clone(&receiver.socket) }
+    }
+
+    /// Publishes the frames to the kernel, which sends them.
+    ///
+    /// # Errors
+    /// Never, while the ring is there.
+    pub fn publish(&mut self) -> Result<(), Violation> {
+        if !self.transmit.has_unpublished() || !self.transmit.publish()? {
+            return Ok(());
+        }
+        // The kernel requires this request. It sends a limited number of frames at a time, 32 or
+        // more, and says so. After another error, frames wait for the next request.
+        let requests = 1 + self.transmit.ring.size / 32;
+        for _ in 0..requests {
+            let sent = rustix::net::send(&self.socket.fd, &[], rustix::net::SendFlags::DONTWAIT);
+            if sent != Err(rustix::io::Errno::AGAIN) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Receiver {
     /// A receiver from queue number `queue` of device number `device` into the first `count` of
     /// `pages`, which lie at address 0.
@@ -83,31 +201,9 @@ impl Receiver {
         count: u32,
         until: Instant,
     ) -> Result<Self, SocketError> {
-        let socket = new_socket()?;
-        let size = count.next_power_of_two();
-        register(&socket, &pages, u64::from(count) * PAGE)?;
-        // The kernel requires a completion ring, which only senders use.
-        let sizes = [
-            (libc::XDP_UMEM_FILL_RING, size),
-            (libc::XDP_UMEM_COMPLETION_RING, 2),
-            (libc::XDP_RX_RING, size),
-        ];
-        for (ring, size) in sizes {
-            set(&socket, ring, &size, "making a ring")?;
-        }
-        let offsets: libc::xdp_mmap_offsets =
-            get(&socket, libc::XDP_MMAP_OFFSETS, "asking for the layout of rings")?;
-        let fill =
-            map(&socket, &offsets.fr, libc::XDP_UMEM_PGOFF_FILL_RING, size, size_of::<u64>())?;
-        let frames = map(
-            &socket,
-            &offsets.rx,
-            libc::XDP_PGOFF_RX_RING as u64,
-            size,
-            size_of::<libc::xdp_desc>(),
-        )?;
-        bind(&socket, device, queue, until)?;
-        Ok(Self::over(fill, frames, Socket { fd: socket, _pages: pages }))
+        let unbound = Unbound::new(pages, count, 0)?;
+        let (fill, frames) = (unbound.fill(count)?, unbound.frames(count)?);
+        Ok(Self::over(fill, frames, unbound.bind(device, queue, until)?))
     }
 
     /// A receiver over existing rings.

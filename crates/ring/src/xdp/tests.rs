@@ -42,6 +42,33 @@ fn pages_go_and_frames_come() {
     }
 }
 
+/// Both sides of a Tx ring, and of a completion ring, are ours here.
+#[test]
+fn frames_go_and_addresses_come_back() {
+    let (addresses, frames) = rings(4).unwrap();
+    let (mut transmit, mut kernel) = (Transmit::new(frames.clone()), Frames::new(frames));
+    let (mut sent, mut completed) = (Fill::new(addresses.clone()), Completed::new(addresses));
+    for round in 0..50u64 {
+        for n in 0..4 {
+            let frame = Descriptor { addr: (round * 4 + n) * PAGE, len: 60 + n as u32 };
+            assert!(transmit.push(frame).unwrap() && transmit.has_unpublished());
+        }
+        assert!(!transmit.push(Descriptor { addr: 0, len: 0 }).unwrap(), "full");
+        assert_eq!(kernel.take().unwrap(), None, "not published");
+        transmit.publish().unwrap();
+        assert!(!transmit.has_unpublished());
+        while let Some(frame) = kernel.take().unwrap() {
+            assert_eq!(u64::from(frame.len), 60 + frame.addr / PAGE % 4);
+            assert!(sent.push(frame.addr).unwrap());
+        }
+        kernel.release().unwrap();
+        sent.publish().unwrap();
+        let back: Vec<u64> = std::iter::from_fn(|| completed.take().unwrap()).collect();
+        assert_eq!(back, (0..4).map(|n| (round * 4 + n) * PAGE).collect::<Vec<_>>());
+        completed.release().unwrap();
+    }
+}
+
 #[test]
 fn a_wish_to_be_woken_is_seen() {
     let (mut fill, _, feeder) = ends(2);

@@ -41,6 +41,8 @@ fn an_overlay_is_a_network_and_its_hosts() {
 fn an_underlay_is_sockets_or_a_device() {
     let tap = net("vni = 1\nunderlay = \"tap\"\ndevice = \"rm-net\"").unwrap();
     assert_eq!(tap.transport, Transport::Tap("rm-net".into()));
+    let card = net("vni = 1\nunderlay = \"xdp\"\ndevice = \"eth0\"").unwrap();
+    assert_eq!(card.transport, Transport::Card("eth0".into()));
     let udp = net("vni = 1\nunderlay = \"udp\"").unwrap();
     assert_eq!(udp.transport, Transport::Sockets);
     assert_eq!(udp.changed_keys(&tap), ["underlay", "device"]);
@@ -49,7 +51,8 @@ fn an_underlay_is_sockets_or_a_device() {
     for (rest, error) in [
         ("vni = 1\nunderlay = \"tap\"", "f:1: overlay[0].device: missing; give the name of an"),
         ("vni = 1\ndevice = \"rm0\"", "f:5: overlay[0].device: only with underlay = \"tap\""),
-        ("vni = 1\nunderlay = \"xdp\"", "\"xdp\" is not an underlay; give \"udp\" or \"tap\""),
+        ("vni = 1\nunderlay = \"xdp\"", "f:1: overlay[0].device: missing; give the name of an"),
+        ("vni = 1\nunderlay = \"x\"", "\"x\" is not an underlay; give \"udp\", \"tap\" or \"xdp\""),
         (second, "f:12: overlay[1].device: a port or an overlay has \"rm0\" already"),
     ] {
         let found = net(rest).unwrap_err();

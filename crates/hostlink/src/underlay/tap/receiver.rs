@@ -1,21 +1,16 @@
 //! Datagrams that the host routed to the TAP device.
-//!
-//! All of them come from the wire, or from another program of this host: a frame that is not a
-//! complete VXLAN datagram for this host's VTEP is refused by name.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use frame::Sum;
 use frame::vnet::tunnel::{self, Outstanding, TUNNEL_LEN};
-use frame::vxlan::outer::UDP_LEN;
-use frame::vxlan::{Encapsulated, VXLAN_LEN, decapsulate};
+use frame::vxlan::VXLAN_LEN;
 use network::port::QueueError;
 use overlay::Refusal;
 use ring::region::{MapError, Memory};
 
+use super::super::datagram;
 use super::super::receiver::Arrival;
 
 /// Bytes of a buffer: a header, and the longest frame, in whole pages.
@@ -24,12 +19,6 @@ const _: () = assert!(TUNNEL_LEN + 14 + u16::MAX as usize <= BUFFER as usize);
 /// Bytes after which no more frames are read ahead. The copies to the guests follow soon, so the
 /// frames should still be in the cache.
 const AHEAD: usize = 256 << 10;
-/// Bytes in which outer headers are: the longest are those of IPv6 with extension headers.
-const HEAD: usize = 192;
-/// Bytes that are read at a time for a checksum.
-const PIECE: usize = 2048;
-/// The protocol number of UDP.
-const UDP: u8 = 17;
 
 /// A queue, and buffers for its frames.
 pub(in super::super) struct TapReceiver {
@@ -107,37 +96,23 @@ impl TapReceiver {
 
     /// Reads the headers of a frame of `len` bytes, and of what is in front of it.
     fn arrival(&self, buffer: u16, len: usize) -> Arrival {
-        let refused = |refusal| Arrival {
-            buffer,
-            at: 0,
-            len: 1,
-            segment: 1,
-            source: Err(refusal),
-            offload: None,
-        };
-        self.datagrams(buffer, len).unwrap_or_else(refused)
+        self.datagrams(buffer, len).unwrap_or_else(|refusal| Arrival::refused(buffer, refusal))
     }
 
     fn datagrams(&self, buffer: u16, len: usize) -> Result<Arrival, Refusal> {
-        let (mut header, mut head) = ([0; TUNNEL_LEN], [0; HEAD]);
-        let place = Self::place(buffer);
+        let mut header = [0; TUNNEL_LEN];
         let frame_len = len.checked_sub(TUNNEL_LEN).ok_or(Refusal::NotVxlan)?;
-        let head = &mut head[..frame_len.min(HEAD)];
-        let read = self.memory.read(place, &mut header);
-        let read = read.and_then(|()| self.memory.read(place + TUNNEL_LEN as u64, head));
+        let place = Self::place(buffer) + TUNNEL_LEN as u64;
+        let read = self.memory.read(Self::place(buffer), &mut header);
         read.map_err(|_| Refusal::Malformed)?;
-        let outer = decapsulate(head, frame_len, self.local.port())?;
-        if outer.destination != self.local.ip() {
-            return Err(Refusal::NotVxlan);
-        }
-        let udp_at = outer.inner_at - VXLAN_LEN - UDP_LEN;
-        let outstanding = tunnel::decode(&header, udp_at as u16, outer.inner_at as u16);
+        let outer = datagram::outer_headers(&self.memory, place, frame_len, self.local)?;
+        let (udp_at, inner_at) = (datagram::udp_at(&outer) as u16, outer.inner_at as u16);
+        let outstanding = tunnel::decode(&header, udp_at, inner_at).ok_or(Refusal::Malformed)?;
         let payload = (outer.inner_len + VXLAN_LEN) as u32;
-        let (segment, offload) = match outstanding.ok_or(Refusal::Malformed)? {
+        let (segment, offload) = match outstanding {
             Outstanding::Nothing { verified } => {
-                let place = place + (TUNNEL_LEN + udp_at) as u64;
-                if !verified && !self.is_intact(&outer, place).map_err(|_| Refusal::Malformed)? {
-                    return Err(Refusal::Checksum);
+                if !verified {
+                    datagram::verify(&self.memory, place, &outer)?;
                 }
                 (payload, None)
             }
@@ -153,41 +128,14 @@ impl TapReceiver {
             offload,
         })
     }
-
-    /// Whether the UDP datagram at `place` has no checksum, or the right one.
-    fn is_intact(&self, outer: &Encapsulated, place: u64) -> io::Result<bool> {
-        let len = UDP_LEN + VXLAN_LEN + outer.inner_len;
-        let (mut sum, mut piece, mut at) = (Sum::new(), [0; PIECE], 0);
-        while at < len {
-            let bytes = &mut piece[..PIECE.min(len - at)];
-            self.memory.read(place + at as u64, bytes).map_err(io::Error::other)?;
-            if at == 0 && bytes.get(6..8) == Some(&[0; 2]) {
-                return Ok(true);
-            }
-            sum.append(Sum::of(bytes));
-            at += bytes.len();
-        }
-        let mut all = Sum::new();
-        match (outer.source, outer.destination) {
-            (IpAddr::V4(source), IpAddr::V4(destination)) => {
-                all.add_pseudo_v4(source.octets(), destination.octets(), UDP, len as u32);
-            }
-            (IpAddr::V6(source), IpAddr::V6(destination)) => {
-                all.add_pseudo_v6(source.octets(), destination.octets(), UDP, len as u32);
-            }
-            _ => return Ok(false),
-        }
-        all.append(sum);
-        Ok(all.fold() == 0xffff)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixDatagram;
 
-    use frame::Vni;
     use frame::vxlan::outer::{Covered, Ends, Template};
+    use frame::{Sum, Vni};
 
     use super::super::MAC;
     use super::*;

@@ -13,11 +13,9 @@ use network::packet::Packet;
 use ring::GrantCopyBatch;
 use ring::gather::Body;
 
+use super::super::HOPS;
 use super::MAC;
 use crate::staging::Staging;
-
-/// Hops that a datagram may take, like one of a socket.
-const HOPS: u8 = 64;
 
 /// Sends to one VTEP in one network.
 pub(in super::super) struct TapSender {

@@ -145,8 +145,9 @@ impl<'a> OverlayHosts<'a> {
             Ok(Site { wire, transport, ringmain, kernel })
         };
         let wires = [Wire::Unsegmented, Wire::Segmented].into_iter();
-        let kinds =
-            wires.flat_map(|wire| [Transport::Udp, Transport::Tap].map(|kind| (wire, kind)));
+        let kinds = wires.flat_map(|wire| {
+            [Transport::Udp, Transport::Tap, Transport::Xdp].map(|kind| (wire, kind))
+        });
         let is_used = |kind: &(Wire, Transport)| {
             args.points().any(|point| (point.wire, point.transport) == *kind)
         };

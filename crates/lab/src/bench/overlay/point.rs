@@ -45,8 +45,13 @@ const fn by_tap(point: OverlayPoint) -> OverlayPoint {
     OverlayPoint { transport: Transport::Tap, ..point }
 }
 
+/// The same, with AF_XDP as Ringmain's underlay.
+const fn by_xdp(point: OverlayPoint) -> OverlayPoint {
+    OverlayPoint { transport: Transport::Xdp, ..point }
+}
+
 /// All points. Sizes are those of the guests' frames.
-pub(super) static POINTS: [OverlayPoint; 14] = [
+pub(super) static POINTS: [OverlayPoint; 18] = [
     beside(
         KERNEL,
         ["64", "64 B, one flow"],
@@ -82,6 +87,13 @@ pub(super) static POINTS: [OverlayPoint; 14] = [
         Wire::Segmented,
         &[(Unit::HostNanos, Some(Times(1.0))), (Unit::Gbps, None)],
     ),
+    by_xdp(beside(
+        KERNEL,
+        ["64-xdp", "64 B, one flow, by AF_XDP"],
+        Traffic::udp(64, 1),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(2.0))), (Unit::Mpps, None)],
+    )),
     by_tap(beside(
         KERNEL,
         ["64k-tap", "64 KB TSO, veth, by TAP"],
@@ -131,6 +143,27 @@ pub(super) static POINTS: [OverlayPoint; 14] = [
         Wire::Segmented,
         &[(Unit::HostNanos, Some(Times(2.0))), (Unit::Gbps, None)],
     ),
+    by_xdp(beside(
+        OVS,
+        ["64-xdp-ovs", "64 B, one flow, by AF_XDP, to OVS"],
+        Traffic::udp(64, 1),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(1.0))), (Unit::Mpps, None)],
+    )),
+    by_xdp(beside(
+        OVS,
+        ["64-flows-xdp-ovs", "64 B, 64 flows, by AF_XDP, to OVS"],
+        Traffic::udp(64, 64),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(1.0))), (Unit::Mpps, None)],
+    )),
+    by_xdp(beside(
+        OVS,
+        ["1450-xdp-ovs", "1464 B, by AF_XDP, to OVS"],
+        Traffic::udp(1464, 1),
+        Wire::Unsegmented,
+        &[(Unit::HostNanos, Some(Times(1.2))), (Unit::Gbps, None)],
+    )),
     by_tap(beside(
         OVS,
         ["64k-tap-ovs", "64 KB TSO, veth, by TAP, to OVS"],

@@ -31,13 +31,15 @@ pub(super) enum Transport {
     Udp,
     /// A TAP device, which takes frames to be segmented whole.
     Tap,
+    /// Queues of the interface, by AF_XDP.
+    Xdp,
 }
 
 impl Transport {
     /// The addresses of the tunnel's ends.
     pub(super) fn addresses(self) -> [&'static str; 2] {
         match self {
-            Transport::Udp => ADDRESSES,
+            Transport::Udp | Transport::Xdp => ADDRESSES,
             Transport::Tap => ROUTED,
         }
     }
@@ -46,6 +48,7 @@ impl Transport {
     pub(super) fn config(self) -> String {
         match self {
             Transport::Udp => String::new(),
+            Transport::Xdp => format!("underlay = \"xdp\"\ndevice = \"{INTERFACE}\"\n"),
             Transport::Tap => format!("underlay = \"tap\"\ndevice = \"{DEVICE}\"\n"),
         }
     }
