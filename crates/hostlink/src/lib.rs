@@ -1,6 +1,6 @@
 //! Links to the host, to processes that are guests, and to other hosts: TAP, receive queues of
-//! devices by AF_XDP, and tunnels. Ports whose other end is the host's kernel, or that have no other end, have their
-//! modules here.
+//! devices by AF_XDP, and tunnels. Ports whose other end is the host's kernel, or that have no
+//! other end, have their modules here.
 
 pub mod fdb;
 pub mod inside;

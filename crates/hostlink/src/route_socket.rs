@@ -162,8 +162,8 @@ pub(crate) fn set_up(index: u32) -> io::Result<()> {
     request(libc::RTM_NEWLINK, libc::NLM_F_REQUEST | libc::NLM_F_ACK, &header).map(drop)
 }
 
-/// Disables IPv6 addresses, and the frames that the kernel sends because of them. FRR would announce
-/// an interface by these frames.
+/// Disables IPv6 addresses, and the frames that the kernel sends because of them. FRR would
+/// announce an interface by these frames.
 pub(crate) fn without_addresses(index: u32) -> io::Result<()> {
     let mode = encoded(IFLA_INET6_ADDR_GEN_MODE, &[NO_ADDRESS]);
     let family = encoded(libc::AF_INET6 as u16 | NESTED, &mode);

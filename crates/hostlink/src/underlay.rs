@@ -1,16 +1,16 @@
 //! An IP underlay: VXLAN tunnels to other hosts as ports.
 //!
 //! The underlay is one port of the fabric, from which the frames of all other hosts are fetched.
-//! The port has a queue pair and a receiving socket for each worker. Each VTEP in each network is
-//! another port, to which frames for the VTEP are sent. So a frame's decision names its VTEP, and
-//! flow caches, learning, floods and counters work as for all ports.
+//! The port has a queue pair for each worker, or for each queue of a card. Each VTEP in each
+//! network is another port, to which frames for the VTEP are sent. So a frame's decision names its
+//! VTEP, and flow caches, learning, floods and counters work as for all ports.
 //!
-//! Sent frames are not copied here: the kernel copies them out of the sender's memory, many
-//! datagrams by one system call. The flow's hash selects one of [`LANES`] source ports, which
-//! spreads flows over paths of the underlay and queues of the receiver.
+//! By sockets, sent frames are not copied here: the kernel copies them out of the sender's memory,
+//! many datagrams by one system call. The flow's hash selects one of 16 source ports, which spreads
+//! flows over paths of the underlay and queues of the receiver. Sockets need no privilege.
 //!
-//! Sockets need no privilege. A [TAP device](Transport::Tap) takes frames to be segmented whole. A
-//! [card](Transport::Card) sends and receives datagrams without the kernel's network stack.
+//! A [TAP device](Transport::Tap) takes frames to be segmented whole. A [card](Transport::Card)
+//! sends and receives datagrams without the kernel's network stack.
 
 mod card;
 mod counters;
@@ -18,6 +18,7 @@ mod datagram;
 mod egress;
 mod ingress;
 mod receiver;
+mod senders;
 mod socket;
 mod tap;
 
@@ -27,30 +28,22 @@ pub use socket::path_mtu;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frame::Vni;
-use frame::vxlan::outer::{Ends, Template};
 use network::fabric::{Fabric, FabricError, NewPort};
-use network::port::{QueueError, QueuePair};
+use network::port::QueueError;
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use overlay::{VtepError, VtepTable};
-use ring::datagrams::{LANES, Peer};
 use ring::region::MapError;
 use switch::{PortId, PortRule, Tunnel, Vlan};
 use thiserror::Error;
 
-use card::egress::{CardEgress, Destination};
-use card::sender::CardSender;
-use card::{Card, SharedMac};
-use egress::EgressPair;
+use card::SharedMac;
 use ingress::IngressPair;
-use receiver::Receiver;
-use tap::receiver::TapReceiver;
-use tap::sender::TapSender;
+use senders::Senders;
 
 /// Why an underlay, or a peer of it, cannot be used.
 #[derive(Debug, Error)]
@@ -64,7 +57,7 @@ pub enum UnderlayError {
         error: io::Error,
     },
     /// The TAP device, or the card, cannot be used.
-    #[error("can't {what} {device:?}: {error}")]
+    #[error("can't {what} {device:?}: {error}{}", device_hint(.error))]
     Device {
         /// The device.
         device: String,
@@ -90,6 +83,17 @@ fn hint(error: &io::Error) -> &'static str {
         Some(libc::EADDRINUSE) => {
             "; another program, or a VXLAN device of the kernel, uses the port"
         }
+        _ => "",
+    }
+}
+
+fn device_hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "; run as root, or with CAP_NET_ADMIN (for a card: CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK, too)"
+        }
+        Some(libc::ENODEV) => "; there is no such interface",
+        Some(libc::EBUSY | libc::EEXIST) => "; another program uses the device",
         _ => "",
     }
 }
@@ -187,11 +191,7 @@ pub struct Underlay {
     port: PortId,
     queues: Vec<QueueId>,
     shared: Arc<Shared>,
-    sockets: Vec<Arc<[OwnedFd; LANES]>>,
-    /// The queues of the TAP device, one of each worker.
-    taps: Vec<Arc<OwnedFd>>,
-    /// The card, and the send queues of workers.
-    card: Option<(Card, Vec<Arc<Mutex<CardSender>>>)>,
+    senders: Senders,
     peers: Mutex<BTreeMap<(Vni, IpAddr), PeerPort>>,
     stopped: Arc<Mutex<Option<QueueError>>>,
 }
@@ -207,64 +207,22 @@ impl Underlay {
         local: SocketAddr,
         transport: &Transport,
     ) -> Result<Self, UnderlayError> {
-        let workers = fabric.worker_count();
-        let failed = |error| UnderlayError::Socket { address: local, error };
         let shared = Arc::new(Shared {
             table: Mutex::new(Arc::new(VtepTable::new(local.ip()))),
             version: AtomicU64::new(0),
             counters: Arc::default(),
         });
-        let (mut receivers, mut sockets) = (Vec::new(), Vec::new());
-        let (mut taps, mut card) = (Vec::new(), None);
-        match transport {
-            Transport::Sockets => {
-                for _ in 0..workers {
-                    let socket = socket::receiving(local).map_err(failed)?;
-                    receivers.push(Receiver::of_socket(socket)?);
-                }
-            }
-            Transport::Tap(device) => {
-                taps = tap::open(device, local, workers)?;
-                for queue in &taps {
-                    receivers.push(Receiver::Tap(TapReceiver::new(Arc::clone(queue), local)?));
-                }
-            }
-            Transport::Card(device) => {
-                let (opened, queues) = card::open(device, local)?;
-                let (ends, senders): (Vec<_>, Vec<_>) = queues.into_iter().unzip();
-                receivers.extend(ends.into_iter().map(Receiver::Card));
-                card = Some((opened, senders));
-            }
-        }
-        if card.is_none() {
-            for _ in 0..workers {
-                sockets.push(Arc::new(socket::sending(local.ip(), transport).map_err(failed)?));
-            }
-        }
-        let pairs: Vec<_> = receivers
-            .into_iter()
-            .map(|receiver| IngressPair::new(receiver, Arc::clone(&shared)))
-            .collect();
+        let (senders, receivers) = Senders::open(transport, local, fabric.worker_count())?;
+        let pair = |receiver| Box::new(IngressPair::new(receiver, Arc::clone(&shared)));
+        let pairs: Vec<_> = receivers.into_iter().map(pair).collect();
         let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
         // The port belongs to no network: frames come in on the ports of their VTEPs.
         let rule = PortRule { vlan: Vlan::Trunk(Vec::new()), mac: None };
         let port = fabric.add_port(spec(name.into(), rule, None, &stopped))?;
-        let attach = |(index, pair)| fabric.attach(port, index, Box::new(pair), false);
+        let attach = |(index, pair): (_, Box<IngressPair>)| fabric.attach(port, index, pair, false);
         let queues = (0..).zip(pairs).filter_map(attach).collect();
         let (name, peers) = (name.into(), Mutex::default());
-        Ok(Underlay {
-            fabric,
-            name,
-            local,
-            port,
-            queues,
-            shared,
-            sockets,
-            taps,
-            card,
-            peers,
-            stopped,
-        })
+        Ok(Underlay { fabric, name, local, port, queues, shared, senders, peers, stopped })
     }
 
     /// The port from which frames of other hosts are fetched.
@@ -308,11 +266,15 @@ impl Underlay {
         let name = peer_name(&self.name, peer.vni, peer.vtep).into();
         let rule = PortRule { vlan, mac: None };
         let spec = spec(name, rule, Some(peer.mtu), &self.stopped);
-        let coalescing = if self.card.is_some() { None } else { egress::coalescing() };
+        let card = self.senders.card();
+        let coalescing = if card.is_some() { None } else { egress::coalescing() };
         let port = self.fabric.add_port(NewPort { coalescing, ..spec })?;
         self.fabric.set_tunnel(port, peer.tunnel);
         let next_hop = Arc::new(SharedMac::default());
-        let pairs = self.egress_pairs(peer, &next_hop);
+        if let Some(card) = card {
+            card.find(self.local.ip(), peer.vtep, &next_hop);
+        }
+        let pairs = self.senders.pairs(self.local, peer, &next_hop, &self.shared.counters);
         let attach = |(index, pair)| self.fabric.attach(port, index, pair, true);
         let queues = (0..).zip(pairs).filter_map(attach).collect();
         peers.insert((peer.vni, peer.vtep), PeerPort { port, queues, next_hop });
@@ -321,34 +283,9 @@ impl Underlay {
         Ok(port)
     }
 
-    /// The pairs that send to a peer: one for each worker, or for each queue of a card.
-    fn egress_pairs(&self, peer: &PeerSpec, next_hop: &Arc<SharedMac>) -> Vec<Box<dyn QueuePair>> {
-        let PeerSpec { vni, vtep, .. } = *peer;
-        if let Some((card, senders)) = &self.card {
-            let Some(ends) = Ends::new(self.local.ip(), vtep) else { return Vec::new() };
-            card.find(self.local.ip(), vtep, next_hop);
-            let link = (card.mac, card.mac);
-            let template = Template { link, ends, port: self.local.port(), ttl: HOPS, vni };
-            let pair = |sender: &Arc<_>| -> Box<dyn QueuePair> {
-                let destination = Destination { template, next_hop: Arc::clone(next_hop) };
-                let counters = Arc::clone(&self.shared.counters);
-                Box::new(CardEgress::new(destination, Arc::clone(sender), counters))
-            };
-            return senders.iter().map(pair).collect();
-        }
-        let address = Peer::new(SocketAddr::new(vtep, self.local.port()));
-        let pair = |(index, sockets): (usize, &Arc<_>)| -> Box<dyn QueuePair> {
-            let queue = self.taps.get(index).map(Arc::clone);
-            let tap = queue.and_then(|queue| TapSender::new(queue, self.local, vtep, vni));
-            let counters = Arc::clone(&self.shared.counters);
-            Box::new(EgressPair::new(vni, address, Arc::clone(sockets), tap, counters))
-        };
-        self.sockets.iter().enumerate().map(pair).collect()
-    }
-
     /// Looks up the next hops to all peers again, if datagrams leave without the kernel's routing.
     pub fn refresh(&self) {
-        let Some((card, _)) = &self.card else { return };
+        let Some(card) = self.senders.card() else { return };
         let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         let hops: BTreeMap<IpAddr, Vec<Arc<SharedMac>>> =
             peers.iter().fold(BTreeMap::new(), |mut hops, ((_, vtep), peer)| {

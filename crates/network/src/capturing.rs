@@ -55,7 +55,8 @@ impl FramePipeline {
         }
     }
 
-    /// Captures frame `i` of the burst that the queue in slot `src` sent, before it is turned round.
+    /// Captures frame `i` of the burst that the queue in slot `src` sent, before it is turned
+    /// round.
     #[cold]
     pub(crate) fn capture_request(&mut self, src: usize, i: usize) {
         let Some(slot) = self.slots.get(src).filter(|slot| slot.captures != 0) else { return };

@@ -98,7 +98,8 @@ struct Site {
     vtep: &'static str,
 }
 
-/// Whether the kernel segments frames of tunnels for a TAP device. If it does not, a daemon says so.
+/// Whether the kernel segments frames of tunnels for a TAP device. If it does not, a daemon says
+/// so.
 fn segments_tunnels() -> bool {
     let host = Namespace::new().unwrap();
     let config = |_: &Path| {

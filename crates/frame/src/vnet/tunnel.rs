@@ -2,8 +2,8 @@
 //! metadata of a frame that a UDP tunnel carries, outer headers included.
 //!
 //! Little endian, 24 bytes: those of [`encode`](super::encode), whose offsets count from the start
-//! of the outer frame; eight bytes for a hash, which are zero here; and the offsets of the outer UDP
-//! header and of the inner IP header.
+//! of the outer frame; eight bytes for a hash, which are zero here; and the offsets of the outer
+//! UDP header and of the inner IP header.
 
 use super::{
     FLAG_DATA_VALID, FLAG_NEEDS_CSUM, GSO_ECN, GSO_UDP_L4, VNET_LEN, encode as encode_plain,

@@ -36,8 +36,8 @@ const SEND: u32 = 512;
 /// Most queues of a card: each has pages of its own, 4 MiB.
 const MAX_QUEUES: u32 = 64;
 /// Attempts to find the next hop of a new peer, and the time between them.
-const ATTEMPTS: u32 = 10;
-const INTERVAL: Duration = Duration::from_millis(2);
+const ATTEMPTS: u32 = 3;
+const INTERVAL: Duration = Duration::from_millis(1);
 
 /// A card whose program directs datagrams here.
 pub(super) struct Card {

@@ -1,5 +1,5 @@
-//! An AF_XDP socket that receives, and perhaps sends: the kernel copies the frames of one receive queue of a device,
-//! as a program directs them here, into pages that we name.
+//! An AF_XDP socket that receives, and perhaps sends: the kernel copies the frames of one receive
+//! queue of a device, as a program directs them here, into pages that we name.
 
 use std::io;
 use std::mem::size_of;

@@ -64,6 +64,23 @@ fn stream(site: &Site, from: usize, to: usize, v6: bool) {
     }
 }
 
+/// The hosts that FRR announces are reached without the kernel's network stack.
+#[test]
+#[ignore = "needs root, FRR, iperf and ping"]
+fn queues_of_cards_carry_what_frr_announces() {
+    let site = fabric_with("underlay = \"xdp\"\ndevice = \"e0\"\n");
+    stream(&site, 0, KERNEL, true);
+    stream(&site, KERNEL, 1, false);
+    stream(&site, 1, 0, false);
+    for host in 0..KERNEL {
+        let overlay = site.overlay(host);
+        assert_eq!(
+            (&overlay["underlay"], &overlay["drops"]["checksum"]),
+            (&"xdp".into(), &0.into())
+        );
+    }
+}
+
 #[test]
 #[ignore = "needs root, FRR, iperf and ping"]
 fn guests_of_three_hosts_are_neighbours() {

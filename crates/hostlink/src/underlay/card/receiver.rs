@@ -16,8 +16,8 @@ use super::super::receiver::Arrival;
 /// Most frames that are taken at a time.
 const BURST: usize = 64;
 
-/// A receive queue, and the pages that the kernel fills. A page that is neither free nor has a frame
-/// is the kernel's.
+/// A receive queue, and the pages that the kernel fills. A page that is neither free nor has a
+/// frame is the kernel's.
 pub(in super::super) struct CardReceiver {
     receiver: ring::xdp::Receiver,
     pages: Arc<Memory>,
