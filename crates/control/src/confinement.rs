@@ -3,17 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use hostlink::route_socket::{LinkKind, link_kind};
-use hostlink::underlay::Transport;
 use sandbox::{
     Access, Capability, CapabilitySet, Extras, Group, Layer, LayerReport, LayerState,
     Path as Needed, Plan, User,
 };
 use unix_socket::Permissions;
 
-use crate::config::{
-    Config, ControlPlane, LiveNeed, MetricsSpec, Mode, OverlaySpec, PortKind, PortSpec,
-};
+use crate::config::{Config, LiveNeed, MetricsSpec, Mode, PortKind, PortSpec};
 use crate::disks::OpenImages;
+
+mod overlays;
+
+pub use overlays::refuses_overlay;
+use overlays::{needs_card, needs_evpn, needs_overlays, needs_tap};
 
 /// The user for the daemon, where the system has one.
 const USER: &str = "ringmain";
@@ -113,53 +115,6 @@ pub fn refusal(config: &Config, layers: &[LayerReport], port: &PortSpec) -> Opti
             port.name
         )
     })
-}
-
-/// Whether the daemon may have tunnels to other hosts.
-fn needs_overlays(config: &Config) -> bool {
-    !config.overlays.is_empty() || config.sandbox.live.contains(&LiveNeed::Overlay)
-}
-
-/// Whether one of the overlays that the daemon starts with has EVPN.
-fn needs_evpn(config: &Config) -> bool {
-    config.overlays.iter().any(|overlay| overlay.control == ControlPlane::Evpn)
-}
-
-/// Whether one of the overlays that the daemon starts with has a TAP device as its underlay.
-fn needs_tap(config: &Config) -> bool {
-    config.overlays.iter().any(|overlay| matches!(overlay.transport, Transport::Tap(_)))
-}
-
-/// Whether one of the overlays that the daemon starts with has queues of a card as its underlay.
-fn needs_card(config: &Config) -> bool {
-    config.overlays.iter().any(|overlay| matches!(overlay.transport, Transport::Card(_)))
-}
-
-/// Why an overlay cannot be added to a daemon that was started with `config`, and whose sandbox has
-/// these layers.
-pub fn refuses_overlay(
-    config: &Config,
-    layers: &[LayerReport],
-    overlay: &OverlaySpec,
-) -> Option<&'static str> {
-    let filtered = layers.iter().any(|report| {
-        report.layer == Layer::Seccomp && !matches!(report.state, LayerState::Missing(_))
-    });
-    if filtered && overlay.control == ControlPlane::Evpn && !needs_evpn(config) {
-        return Some("the sandbox leaves nothing for EVPN; restart the daemon");
-    }
-    let lacks = match overlay.transport {
-        Transport::Sockets => false,
-        Transport::Tap(_) => !needs_tap(config),
-        Transport::Card(_) => !needs_card(config),
-    };
-    if filtered && lacks {
-        return Some("the sandbox leaves nothing for its underlay; restart the daemon");
-    }
-    (filtered && !needs_overlays(config)).then_some(
-        "the sandbox leaves no sockets for overlays; give sandbox.live = [\"overlay\"], and \
-         restart the daemon",
-    )
 }
 
 /// The user to run as, or why the daemon stays root.

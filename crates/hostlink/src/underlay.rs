@@ -12,11 +12,13 @@
 //! A [TAP device](Transport::Tap) takes frames to be segmented whole. A [card](Transport::Card)
 //! sends and receives datagrams without the kernel's network stack.
 
+mod arrival;
 mod card;
 mod counters;
 mod datagram;
 mod egress;
 mod ingress;
+mod landed;
 mod receiver;
 mod senders;
 mod socket;

@@ -18,12 +18,13 @@ use overlay::{Refusal, VtepTable};
 use ring::GrantCopyBatch;
 use ring::device::Put;
 use ring::gather::{Chain, Gather};
-use ring::region::Memory;
 use ring::violation::Violation;
 use switch::PortId;
 
 use super::Shared;
-use super::receiver::{Arrival, Receiver};
+use super::arrival::Arrival;
+use super::landed::{Kind, Landed, Segments};
+use super::receiver::Receiver;
 
 /// Coalesced frames that a buffer may have: each takes two datagrams, and the kernel coalesces at
 /// most 128.
@@ -32,61 +33,6 @@ const COALESCED: u16 = 64;
 /// buffer more, which is never filled.
 const COALESCING_BUFFERS: usize = 64;
 const _: () = assert!(COALESCING_BUFFERS * COALESCED as usize * VNET_LEN <= 65_536);
-
-/// A received frame that is not completed yet.
-#[derive(Clone, Copy)]
-struct Landed {
-    /// The port that stands for its VTEP.
-    port: PortId,
-    buffer: u16,
-    /// Where the frame, or its first segment, lies in the buffer.
-    at: u32,
-    /// Bytes of the frame, or of each of its segments but the last.
-    len: u32,
-    kind: Kind,
-}
-
-/// How a frame lies in its buffer.
-#[derive(Clone, Copy)]
-enum Kind {
-    /// In one piece, without offloads.
-    Plain,
-    /// In one piece, with an offload header in front of it.
-    Offload,
-    /// Coalesced.
-    Segments(Segments),
-}
-
-/// The segments of a coalesced frame.
-#[derive(Clone, Copy)]
-struct Segments {
-    count: u16,
-    /// Bytes of the last segment.
-    last: u32,
-    headers_len: u32,
-    /// Where the offload header is.
-    offload: u64,
-}
-
-impl Landed {
-    /// Where the parts of a coalesced frame are, of which `place` is the first. A VXLAN header is
-    /// before each segment.
-    fn parts(&self, place: u64, segments: Segments) -> impl Iterator<Item = (u64, u32)> {
-        let len = self.len;
-        let payload = move |n: u16| {
-            let segment = place + u64::from(n) * u64::from(len + VXLAN_LEN as u32);
-            let end = if n + 1 == segments.count { segments.last } else { len };
-            (segment + u64::from(segments.headers_len), end - segments.headers_len)
-        };
-        let offload = (segments.offload, VNET_LEN as u32);
-        [offload, (place, len)].into_iter().chain((1..segments.count).map(payload))
-    }
-
-    /// Whether an offload header is in front of it.
-    fn has_offload(&self) -> bool {
-        !matches!(self.kind, Kind::Plain)
-    }
-}
 
 /// A coalesced frame to which segments may still be added. It is the newest frame.
 struct Open {
@@ -318,7 +264,8 @@ impl IngressPair {
         while let Some(frame) = self.frames.get(self.fetched).filter(is_like)
             && chains.len() < room
         {
-            match push(frame, &self.receiver, gather) {
+            let memory = self.receiver.memory();
+            match frame.push(memory, self.receiver.place(frame.buffer), gather) {
                 Ok(chain) => chains.push(chain),
                 // Coalesced frames have many pieces. The frame comes with a later burst.
                 Err(Violation::ChainScattered(_)) if !gather.is_empty() => break,
@@ -327,18 +274,6 @@ impl IngressPair {
             self.fetched += 1;
         }
         Ok(())
-    }
-}
-
-fn push(frame: &Landed, receiver: &Receiver, gather: &mut Gather) -> Result<Chain, Violation> {
-    let memory: &Arc<Memory> = receiver.memory();
-    let place = receiver.place(frame.buffer) + u64::from(frame.at);
-    match frame.kind {
-        Kind::Plain => gather.push_range(memory, place, frame.len),
-        Kind::Offload => {
-            gather.push_range(memory, place - VNET_LEN as u64, frame.len + VNET_LEN as u32)
-        }
-        Kind::Segments(segments) => gather.push_ranges(memory, frame.parts(place, segments)),
     }
 }
 

@@ -1,15 +1,14 @@
 //! The receiving end of the underlay: buffers, and what the kernel puts into them.
 
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use frame::VNET_LEN;
 use network::port::QueueError;
 use overlay::Refusal;
 use ring::datagrams::ReceiveBatch;
 use ring::region::{MapError, Memory};
 
+use super::arrival::Arrival;
 use super::card::receiver::CardReceiver;
 use super::tap::receiver::TapReceiver;
 
@@ -17,30 +16,6 @@ use super::tap::receiver::TapReceiver;
 const BUFFERS: u16 = 32;
 /// Bytes of each of those: the most that the kernel coalesces of one flow.
 const BUFFER: u32 = 65_536;
-
-/// What a buffer was filled with: a datagram, or several of one sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Arrival {
-    /// The buffer's number.
-    pub buffer: u16,
-    /// Where the payload of the first datagram begins in the buffer.
-    pub at: u32,
-    /// Bytes of all payloads.
-    pub len: u32,
-    /// Bytes of each payload but the last, which may be shorter: at least 1.
-    pub segment: u32,
-    /// The sender, or why the datagrams are refused.
-    pub source: Result<IpAddr, Refusal>,
-    /// The offloads of the inner frame, which is the only one.
-    pub offload: Option<[u8; VNET_LEN]>,
-}
-
-impl Arrival {
-    /// A buffer with a datagram that is refused.
-    pub fn refused(buffer: u16, refusal: Refusal) -> Arrival {
-        Arrival { buffer, at: 0, len: 1, segment: 1, source: Err(refusal), offload: None }
-    }
-}
 
 /// Where datagrams come from.
 pub(super) enum Receiver {

@@ -10,8 +10,6 @@ use crate::guest::{
 use super::LIMIT;
 use super::network::{Between, Network};
 
-/// The address of the hosts' network, to which guests send.
-pub const HOST: &str = "10.77.0.100";
 /// The address of the guest.
 pub const GUEST: &str = "10.77.0.1";
 /// The hardware address of the guest.

@@ -9,8 +9,8 @@ mod paced;
 use std::time::Duration;
 
 pub use echo::Echo;
-pub use hosts::{GUEST, HOST, Hosts, HostsError, MAC, Machine};
-pub use network::Between;
+pub use hosts::{GUEST, Hosts, HostsError, MAC, Machine};
+pub use network::{Between, HOST};
 pub use paced::{Paced, Window};
 
 /// Longest boot, command or migration. Time in which the machine was busy otherwise does not count.

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use super::LIMIT;
-use super::hosts::HOST;
 use crate::frr::Frr;
 use crate::guest::{Deadline, GuestError, Namespace};
 
+/// The address of the hosts' network, to which guests send.
+pub const HOST: &str = "10.77.0.100";
 /// The addresses of the hosts, and of the kernel's host, on the underlay.
 const UNDERLAY: [&str; 3] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
 /// The number of the kernel's host.

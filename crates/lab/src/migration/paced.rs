@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::hosts::{HOST, HostsError};
+use super::hosts::HostsError;
+use super::network::HOST;
 use crate::guest::{Guest, GuestError, Namespace, Shell};
 
 /// Datagrams a second.

@@ -10,8 +10,8 @@ use overlay::Refusal;
 use ring::region::Memory;
 use ring::xdp::{Descriptor, PAGE};
 
+use super::super::arrival::Arrival;
 use super::super::datagram;
-use super::super::receiver::Arrival;
 
 /// Most frames that are taken at a time.
 const BURST: usize = 64;

@@ -10,8 +10,8 @@ use network::port::QueueError;
 use overlay::Refusal;
 use ring::region::{MapError, Memory};
 
+use super::super::arrival::Arrival;
 use super::super::datagram;
-use super::super::receiver::Arrival;
 
 /// Bytes of a buffer: a header, and the longest frame, in whole pages.
 const BUFFER: u64 = 17 * 4096;
