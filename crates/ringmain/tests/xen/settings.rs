@@ -66,7 +66,7 @@ fn the_scripts_own_file_says_mtu_queues_and_source_lock() {
     ping(a, &address(1));
     a.must(&format!("ping -c 1 -W 60 -s 1272 {}", address(1)), LIMIT).unwrap();
     // The other guest is told by the first packet that is too long, and sends fragments then.
-    let long = a.run(&format!("ping -c 2 -i 1 -W 60 -s 1273 {}", address(1)), LIMIT).unwrap();
+    let long = a.run(&format!("ping -c 2 -i 5 -W 60 -s 1273 {}", address(1)), LIMIT).unwrap();
     let only_second = long.text.contains("2 packets transmitted, 1 packets received");
     assert!(only_second && long.text.contains("seq=1"), "{}", long.text);
     assert_eq!(dropped(&scene, b, "over_mtu"), 1, "{:#?}", scene.port(b, 0));
