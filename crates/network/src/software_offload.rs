@@ -21,7 +21,7 @@ use crate::slot::Slot;
 /// Least payload of a segment, in bytes. The bound is less than any network's own maximum segment
 /// size: a hostile sender could ask for less, to make a worker produce thousands of frames out of
 /// one.
-const MIN_SEGMENT: u16 = 256;
+pub const MIN_SEGMENT: u16 = 256;
 
 /// Bytes that are read at a time for a checksum.
 const PIECE: usize = 2048;

@@ -13,7 +13,7 @@ use network::burst::{AHEAD, BURST, Burst};
 use network::coalescing::CoalescingLimits;
 use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair};
-use network::software_offload::put_segments;
+use network::software_offload::{MIN_SEGMENT, put_segments};
 use ring::GrantCopyBatch;
 use ring::datagrams::{DATAGRAMS, LANES, Peer, SendBatch};
 use ring::device::Put;
@@ -88,15 +88,15 @@ impl EgressPair {
         hash: u32,
         grant_copies: &mut GrantCopyBatch,
     ) -> Result<Put, QueueError> {
-        let Some(tap) = &mut self.tap else { return Ok(Put::Refused) };
-        if packet.len() > LONGEST_WHOLE {
+        // The kernel's segments cost this worker as much as its own, so they have the same least
+        // payload.
+        let is_fine = packet.offload.gso.is_some_and(|gso| gso.size >= MIN_SEGMENT);
+        if packet.len() > LONGEST_WHOLE || !is_fine {
             return put_segments(self, packet, grant_copies);
         }
         // Frames of the same flow may be in the batch.
-        if !self.batch.is_empty() {
-            let outcome = self.batch.send(&self.sockets);
-            self.counters.sent(&outcome);
-        }
+        self.flush()?;
+        let Some(tap) = &mut self.tap else { return Ok(Put::Refused) };
         let sent = tap.send(packet, hash, grant_copies);
         self.counters.sent_whole(&sent);
         match sent {
@@ -278,18 +278,18 @@ mod tests {
     }
 
     /// The first bytes of a TCP frame of `len` bytes to be segmented, and how.
-    fn tcp(len: u32) -> ([u8; 54], Offload) {
+    fn tcp(len: u32, size: u16) -> ([u8; 54], Offload) {
         let mut head = [0; 54];
         head[12] = 0x08;
         (head[14], head[22], head[23], head[46], head[47]) = (0x45, 64, 6, 0x50, 0x10);
         head[16..18].copy_from_slice(&((len - 14) as u16).to_be_bytes());
         let csum = Some(PartialCsum { start: 34, offset: 16 });
-        let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
+        let gso = Some(Gso { kind: GsoKind::TcpV4, size, ecn: false });
         (head, Offload { csum, gso, valid: false })
     }
 
     #[test]
-    fn a_device_takes_frames_to_be_segmented_unless_they_are_too_long() {
+    fn a_device_takes_frames_to_be_segmented_unless_they_or_their_segments_are_out_of_bounds() {
         let (mut pair, receiver) = pair();
         let (device, host) = UnixDatagram::pair().unwrap();
         host.set_nonblocking(true).unwrap();
@@ -297,22 +297,22 @@ mod tests {
         let vni = Vni::new(100).unwrap();
         let peer = "10.9.1.2".parse().unwrap();
         pair.tap = TapSender::new(Arc::new(device.into()), local, peer, vni);
-        assert!(pair.tap.is_some() && pair.accepts().takes(&tcp(60_000).1));
+        assert!(pair.tap.is_some() && pair.accepts().takes(&tcp(60_000, 1400).1));
         let memory = Arc::new(Memory::anonymous(68 << 10).unwrap());
-        let mut send = |len: u32| {
+        let mut send = |len: u32, size: u16, put: Put| {
             let mut gather = Gather::new(1);
             let chain = gather.push_range(&memory, 0, len - 54).unwrap();
-            let ((head, offload), body) = (tcp(len), gather.body(chain));
+            let ((head, offload), body) = (tcp(len, size), gather.body(chain));
             let packet =
                 Packet { offload: &offload, headers_len: 54, head: &head, body, may_pass: false };
             let mut grant_copies = GrantCopyBatch::new();
-            assert_eq!(pair.put(&packet, &mut grant_copies), Ok(Put::Done));
+            assert_eq!(pair.put(&packet, &mut grant_copies), Ok(put));
             pair.flush().unwrap();
             let mut bytes = vec![0; 70_000];
             let whole = host.recv(&mut bytes).ok().map(|len| bytes[..len].to_vec());
             (whole, received(&receiver))
         };
-        let (whole, segments) = send(LONGEST_WHOLE);
+        let (whole, segments) = send(LONGEST_WHOLE, 1400, Put::Done);
         let whole = whole.unwrap();
         let frame = &whole[TUNNEL_LEN..];
         let outer = decapsulate(&frame[..200], frame.len(), 4789).unwrap();
@@ -320,6 +320,9 @@ mod tests {
         let outstanding = decode(whole.first_chunk().unwrap(), 34, 50).unwrap();
         assert!(matches!(outstanding, Outstanding::Inner([1, 1, 0, 0, 0x78, 5, 34, 0, 16, ..])));
         // The longest frame that a guest can send does not fit behind outer headers.
-        assert_eq!(send(65_549), (None, (65_549 - 54_usize).div_ceil(1400)));
+        assert_eq!(send(65_549, 1400, Put::Done), (None, (65_549 - 54_usize).div_ceil(1400)));
+        // A hostile guest could make the kernel cut a frame into thousands of segments.
+        assert_eq!(send(60_000, MIN_SEGMENT - 1, Put::Refused), (None, 0));
+        assert!(send(60_000, MIN_SEGMENT, Put::Done).0.is_some());
     }
 }
