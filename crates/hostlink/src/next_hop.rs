@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use frame::Mac;
 
-use crate::route_socket::{attribute, encoded, request};
+use crate::route_socket::{attribute, encoded, octets, request};
 
 /// `struct rtmsg` and `struct ndmsg`, in bytes.
 const HEADER: usize = 12;
@@ -77,11 +77,4 @@ pub(crate) fn ask(local: IpAddr, peer: IpAddr) -> io::Result<()> {
     let socket = UdpSocket::bind(SocketAddr::new(local, 0))?;
     socket.set_nonblocking(true)?;
     socket.send_to(&[], SocketAddr::new(peer, DISCARD)).map(drop)
-}
-
-fn octets(address: IpAddr) -> (u8, Vec<u8>) {
-    match address {
-        IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6 as u8, v6.octets().to_vec()),
-    }
 }

@@ -170,16 +170,21 @@ pub(crate) fn without_addresses(index: u32) -> io::Result<()> {
     unless_unsupported(change(index, &encoded(IFLA_AF_SPEC | NESTED, &family)))
 }
 
+/// The family of an address, and its bytes in network order.
+pub(crate) fn octets(address: IpAddr) -> (u8, Vec<u8>) {
+    match address {
+        IpAddr::V4(v4) => (libc::AF_INET as u8, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6 as u8, v6.octets().to_vec()),
+    }
+}
+
 /// Routes the packets for `address` to an interface. An existing route to that address is replaced.
 pub(crate) fn route(address: IpAddr, index: u32) -> io::Result<()> {
-    let (family, bytes) = match address {
-        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
-    };
+    let (family, bytes) = octets(address);
     // `struct rtmsg`: family, bits of the destination and of the source, type of service, table,
     // who made the route, scope, type, and flags.
     let mut body = vec![
-        family as u8,
+        family,
         (bytes.len() * 8) as u8,
         0,
         0,

@@ -238,7 +238,7 @@ impl TapQueue {
                 self.frames.push_back(Landed { buffer, len: len as u32 });
                 Ok(true)
             }
-            Err(error) if is_gone(&error) => Err(QueueError::Gone),
+            Err(error) if tun::is_gone(&error) => Err(QueueError::Gone),
             // Nothing there, or the interface is down.
             Err(_) => Ok(false),
         }
@@ -277,15 +277,10 @@ impl TapQueue {
         match body.write_to(self.fd.as_fd(), &[&header, packet.head]) {
             Ok(_) => Ok(Put::Done),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Put::Full),
-            Err(error) if is_gone(&error) => Err(QueueError::Gone),
+            Err(error) if tun::is_gone(&error) => Err(QueueError::Gone),
             Err(_) => Ok(Put::Refused),
         }
     }
-}
-
-/// Whether the error means that the device was deleted.
-fn is_gone(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EBADFD)
 }
 
 impl QueuePair for TapQueue {

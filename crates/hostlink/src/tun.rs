@@ -133,6 +133,11 @@ fn set_offload(fd: &OwnedFd, flags: u32) -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Whether the error means that the device was deleted.
+pub fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBADFD)
+}
+
 /// Whether an interface of this name exists.
 pub fn exists(name: IfName) -> io::Result<bool> {
     match interface(name, libc::SIOCGIFFLAGS, IfValue { all: [0; 24] }) {

@@ -297,9 +297,7 @@ impl Underlay {
         // Nothing is locked while the kernel is asked.
         drop(peers);
         for (vtep, macs) in hops {
-            for mac in macs {
-                card.refresh(self.local.ip(), vtep, &mac);
-            }
+            card.refresh(self.local.ip(), vtep, &macs);
         }
     }
 

@@ -108,12 +108,18 @@ impl SharedMac {
     }
 }
 
+impl AsRef<SharedMac> for SharedMac {
+    fn as_ref(&self) -> &SharedMac {
+        self
+    }
+}
+
 impl Card {
     /// Looks up the next hop to a new peer. One that the kernel does not know yet may take longer
     /// than this waits.
     pub fn find(&self, local: IpAddr, peer: IpAddr, mac: &SharedMac) {
         for _ in 0..ATTEMPTS {
-            self.refresh(local, peer, mac);
+            self.refresh(local, peer, &[mac]);
             if mac.get().is_some() {
                 return;
             }
@@ -121,13 +127,13 @@ impl Card {
         }
     }
 
-    /// Looks up the next hop to a peer again. The kernel does not see the datagrams to the peer, so
+    /// Looks up the next hop to a peer again, for all its networks. The kernel does not see the datagrams to the peer, so
     /// it is asked to confirm an address that it has not used for long.
-    pub fn refresh(&self, local: IpAddr, peer: IpAddr, mac: &SharedMac) {
+    pub fn refresh(&self, local: IpAddr, peer: IpAddr, macs: &[impl AsRef<SharedMac>]) {
         // Without a route, frames still go the way that they went before.
         let Ok(found) = next_hop::find(peer, self.index) else { return };
         if let Some(hop) = found {
-            mac.set(hop.mac);
+            macs.iter().for_each(|mac| mac.as_ref().set(hop.mac));
         }
         if !found.is_some_and(|hop| hop.is_confirmed) {
             // Another attempt follows.

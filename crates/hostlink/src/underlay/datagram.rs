@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use frame::Sum;
+use frame::view::proto::UDP;
 use frame::vxlan::outer::UDP_LEN;
 use frame::vxlan::{Encapsulated, VXLAN_LEN, decapsulate};
 use overlay::Refusal;
@@ -16,8 +17,6 @@ use ring::violation::Violation;
 const HEAD: usize = 192;
 /// Bytes that are read at a time for a checksum.
 const PIECE: usize = 2048;
-/// The protocol number of UDP.
-const UDP: u8 = 17;
 
 /// Reads the outer headers of the frame of `len` bytes at `place`, which must be for `local`.
 pub(super) fn outer_headers(

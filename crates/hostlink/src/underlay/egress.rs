@@ -19,7 +19,8 @@ use ring::datagrams::{DATAGRAMS, LANES, Peer, SendBatch};
 use ring::device::Put;
 
 use super::counters::UnderlayCounters;
-use super::tap::{self, sender::TapSender};
+use super::tap::sender::TapSender;
+use crate::tun;
 
 /// How long datagrams that were copied whole may wait for those of later bursts.
 pub(super) fn coalescing() -> Option<CoalescingLimits> {
@@ -100,7 +101,7 @@ impl EgressPair {
         let sent = tap.send(packet, hash, grant_copies);
         self.counters.sent_whole(&sent);
         match sent {
-            Err(error) if tap::is_gone(&error) => Err(QueueError::Gone),
+            Err(error) if tun::is_gone(&error) => Err(QueueError::Gone),
             // A frame that the kernel did not take is lost, as on a wire.
             _ => Ok(Put::Done),
         }

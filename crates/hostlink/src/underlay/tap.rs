@@ -49,8 +49,3 @@ pub(super) fn open(
     route_socket::route(local.ip(), index).map_err(failed("route datagrams to"))?;
     Ok(queues)
 }
-
-/// Whether the error means that the device was deleted.
-pub(super) fn is_gone(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EBADFD)
-}

@@ -12,6 +12,7 @@ use ring::region::{MapError, Memory};
 
 use super::super::arrival::Arrival;
 use super::super::datagram;
+use crate::tun;
 
 /// Bytes of a buffer: a header, and the longest frame, in whole pages.
 const BUFFER: u64 = 17 * 4096;
@@ -78,7 +79,7 @@ impl TapReceiver {
                         arrivals.push(self.arrival(buffer, len));
                     }
                 }
-                Err(error) if super::is_gone(&error) => return Err(QueueError::Gone),
+                Err(error) if tun::is_gone(&error) => return Err(QueueError::Gone),
                 // No frame is there, or the interface is down.
                 Err(_) => break,
             }
