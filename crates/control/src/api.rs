@@ -32,7 +32,9 @@ pub use port::{
 pub use profile::{PortProfile, Profile, QueueFlows, WorkerProfile};
 pub use reload::{ReloadAction, ReloadChange, ReloadReport, ReloadSubject};
 pub use rules::{PacketQuery, RuleReport, RuleVerdict};
-pub use stats::{EventReport, MacRow, PollingReport, SandboxLayer, Stats, WorkerReport};
+pub use stats::{
+    CopyMethod, EventReport, MacRow, PollingReport, SandboxLayer, Stats, WorkerReport,
+};
 pub use take_over::{Manifest, ManifestPort};
 
 /// The version of the protocol.

@@ -12,6 +12,7 @@ use crate::api::ReloadReport;
 use crate::config::Config;
 use crate::config_file::ConfigFile;
 use crate::confinement::Confinement;
+use crate::copy_methods;
 use crate::hand_over::{Incoming, TakeOver, TakeOverError};
 use crate::metrics::{MetricsServer, OpenListener};
 use crate::periodic::PeriodicTask;
@@ -153,6 +154,7 @@ impl Daemon {
             warn!("the configuration has no ports; add some with `ringmain port add`");
         }
         let (workers, ports, disks) = (config.workers, config.ports.len(), config.disks.len());
+        copy_methods::choose_in_background();
         info!(workers, control = %config.socket.display(), ports, disks, "ready");
         Ok(Daemon { _metrics: metrics, _server: server, _tasks: tasks, state })
     }

@@ -12,6 +12,7 @@ pub mod client;
 pub mod config;
 pub mod config_file;
 pub mod confinement;
+mod copy_methods;
 pub mod daemon;
 pub mod disks;
 pub mod events;

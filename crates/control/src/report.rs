@@ -22,6 +22,7 @@ use crate::api::{
 use crate::api::{DiskReport, OverlayReport};
 use crate::backend::{Backend, BackendError, Condition as BackendCondition};
 use crate::config::{PortKind, PortSpec, port_options};
+use crate::copy_methods;
 use crate::vif::Vif;
 
 mod counters;
@@ -310,6 +311,7 @@ pub fn stats(
         uptime_seconds: started.elapsed().as_secs_f64(),
         cpu_seconds: cpu_time().as_secs_f64(),
         sandbox: sandbox.collect(),
+        copies: copy_methods::report(),
         workers: workers.collect(),
         queue_migrations: fabric.moves(),
         ports,

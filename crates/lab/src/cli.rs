@@ -29,6 +29,8 @@ pub enum Command {
     DemoDisk(lab::disk_demo::Args),
     /// Compare Ringmain with OVS-DPDK: the same traffic through both, in turn
     Bench(lab::bench::Args),
+    /// Measure each method of making long copies, between memories that are cached and that are not
+    BenchCopy(lab::bench::copies::Args),
     /// Compare Ringmain's disks with those of qemu-storage-daemon: the same requests to both, in turn
     BenchDisk(lab::bench::disk::Args),
     /// Measure embedded ports with each option on and off, in turn

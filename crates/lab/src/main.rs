@@ -35,6 +35,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args)?,
         Command::DemoDisk(args) => disk_demo::run(&args)?,
         Command::Bench(args) => bench::run(&args)?,
+        Command::BenchCopy(args) => print(&bench::copies::table(&args))?,
         Command::BenchDisk(args) => bench::disk::run(&args)?,
         Command::BenchEmbedded(args) => bench::embedded::run(&args)?,
         Command::BenchXen(args) => bench::xen::run(&args)?,

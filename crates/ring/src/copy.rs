@@ -3,6 +3,11 @@
 
 use std::ptr;
 
+use method::{LONG, long};
+
+pub mod measure;
+pub mod method;
+
 /// Up to this length a copy is made of at most eight loads and stores, without a call.
 const SHORT: usize = 128;
 
@@ -21,7 +26,9 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise; every access below stays within `n` bytes. All loads of a short
     // copy come before its stores, so overlap does no harm there either.
     unsafe {
-        if n > SHORT {
+        if n >= LONG {
+            long(from, to, n);
+        } else if n > SHORT {
             ptr::copy(from, to, n);
         } else if n > 64 {
             ends::<[u64; 8]>(from, to, n);

@@ -32,7 +32,7 @@ mod buffers;
 #[cfg(not(all(test, loom)))]
 pub mod copies;
 #[cfg(not(all(test, loom)))]
-mod copy;
+pub mod copy;
 #[cfg(not(all(test, loom)))]
 pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]

@@ -1,6 +1,6 @@
 //! Reports of the daemon, for people.
 
-use control::api::{CacheReport, Counts, MacRow, PortReport, Stats};
+use control::api::{CacheReport, CopyMethod, Counts, MacRow, PortReport, Stats};
 use serde_json::Value as Json;
 
 use crate::limits;
@@ -145,6 +145,7 @@ pub fn stats(stats: &Stats) -> String {
         stats.cpu_seconds
     );
     text.push_str(&workers(stats));
+    text.push_str(&copies(&stats.copies));
     text.push_str(&waiting(stats));
     text.push('\n');
     text.push_str(&queues(&stats.ports));
@@ -156,6 +157,15 @@ pub fn stats(stats: &Stats) -> String {
         text.push_str(&show_disk::errors(&stats.disks));
     }
     text
+}
+
+/// How long copies are made, as one line.
+fn copies(copies: &[CopyMethod]) -> String {
+    let words: Vec<String> = copies
+        .iter()
+        .map(|CopyMethod { from, method }| format!("of {from} bytes and more: {method}"))
+        .collect();
+    if words.is_empty() { String::new() } else { format!("copies {}\n", words.join("; ")) }
 }
 
 /// `ringmain mac`.

@@ -85,6 +85,16 @@ pub struct SandboxLayer {
     pub detail: String,
 }
 
+/// How copies from a length on are made.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct CopyMethod {
+    /// The shortest of these copies, in bytes. The next object, if there is one, is about longer
+    /// ones.
+    pub from: usize,
+    /// The method.
+    pub method: String,
+}
+
 /// The daemon and all its counters. At rest, over all ports and `removed`:
 /// `tx_frames + copies = rx_frames + drops`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -99,6 +109,9 @@ pub struct Stats {
     pub cpu_seconds: f64,
     /// The layers of its sandbox; empty without one.
     pub sandbox: Vec<SandboxLayer>,
+    /// How it makes long copies.
+    #[serde(default)]
+    pub copies: Vec<CopyMethod>,
     /// Its workers.
     pub workers: Vec<WorkerReport>,
     /// Times that a queue pair changed workers.

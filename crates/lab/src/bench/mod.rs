@@ -7,6 +7,7 @@
 //! round. Each comparison adds a line to a history, which is drawn.
 
 mod ceiling;
+pub mod copies;
 pub mod disk;
 pub mod embedded;
 mod goal;

@@ -117,6 +117,10 @@ fn a_port_says_how_many_of_its_requests_were_answered() {
 fn counters_are_shown_in_tables() {
     let stats = Stats {
         sandbox: Vec::new(),
+        copies: vec![
+            CopyMethod { from: 2049, method: "memmove".into() },
+            CopyMethod { from: 8193, method: "rep movsb".into() },
+        ],
         pid: 7,
         release: "0.1.0".into(),
         uptime_seconds: 61.5,
@@ -141,6 +145,7 @@ ringmain 0.1.0, process 7, up 1 min 1 s, 1.2 s of CPU time
 WORKER  CPU  LOAD  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  HANDED OFF  REBALANCED
 0         3  87 %            0            0       9           0       0           0           2
 1 migration of queues between workers
+copies of 2049 bytes and more: memmove; of 8193 bytes and more: rep movsb
 
 no ports
 ";

@@ -1,0 +1,53 @@
+//! How long copies are made: by the methods that were the fastest when the process started.
+
+use std::sync::Once;
+use std::thread::Builder;
+
+use ring::copy::measure::{Measured, measure};
+use ring::copy::method::{Method, SizeClass, method, set_method};
+use sandbox::Role;
+use tracing::{info, warn};
+
+use crate::api::CopyMethod;
+
+/// Rounds of the measurement, which take 30 ms of CPU time together.
+const ROUNDS: u32 = 3;
+
+/// Measures, and then uses the fastest methods. A thread does so: nothing waits for it, and until
+/// it has ended all copies are the C library's. Later calls in the same process do nothing.
+pub fn choose_in_background() {
+    static MEASURED: Once = Once::new();
+    MEASURED.call_once(|| {
+        let thread = Builder::new().name("rm-copy".into()).spawn(|| {
+            sandbox::enter_thread(Role::Task);
+            measure(ROUNDS).iter().for_each(choose);
+        });
+        if let Err(error) = thread {
+            warn!(%error, "methods of copying are not measured");
+        }
+    });
+}
+
+/// Uses the method that was the fastest of a size class.
+fn choose(measured: &Measured) {
+    let Measured { class, .. } = *measured;
+    let best = measured.best();
+    set_method(class, best);
+    let (times, library) = (measured.of(best), measured.of(Method::Library));
+    info!(
+        from = class.least(),
+        method = best.name(),
+        cold_ns = times.cold,
+        warm_ns = times.warm,
+        memmove_cold_ns = library.cold,
+        memmove_warm_ns = library.warm,
+        "copies of this many bytes and more"
+    );
+}
+
+/// The methods in use.
+pub fn report() -> Vec<CopyMethod> {
+    let report =
+        |class: SizeClass| CopyMethod { from: class.least(), method: method(class).name().into() };
+    SizeClass::ALL.map(report).into()
+}
