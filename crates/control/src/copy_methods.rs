@@ -5,6 +5,8 @@ use std::thread::Builder;
 
 use ring::copy::measure::{Measured, measure};
 use ring::copy::method::{Method, SizeClass, method, set_method};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use sandbox::Role;
 use tracing::{info, warn};
 
@@ -13,12 +15,18 @@ use crate::api::CopyMethod;
 /// Rounds of the measurement, which take 30 ms of CPU time together.
 const ROUNDS: u32 = 3;
 
+/// The lowest priority: the thread gives way to all others.
+const NICE: i32 = 19;
+
 /// Measures, and then uses the fastest methods. A thread does so: nothing waits for it, and until
 /// it has ended all copies are the C library's. Later calls in the same process do nothing.
 pub fn choose_in_background() {
     static MEASURED: Once = Once::new();
     MEASURED.call_once(|| {
         let thread = Builder::new().name("rm-copy".into()).spawn(|| {
+            // A worker that has to wait for its CPU takes the host for short of CPU time, and
+            // ceases to poll.
+            let _ = setpriority_process(Some(gettid()), NICE);
             sandbox::enter_thread(Role::Task);
             measure(ROUNDS).iter().for_each(choose);
         });
