@@ -56,6 +56,9 @@ pub enum Command {
     Model(lab::model::Args),
     /// Run a daemon whose embedded hypervisor has one of Xen's older internal designs
     Serve(lab::serve::Args),
+    /// Serve the two sockets of the bare copy that benchmarks compare with
+    #[command(hide = true)]
+    BareCopy(lab::bench::ceiling::Args),
     /// Print the manual page, as roff
     #[command(hide = true)]
     Man,

@@ -46,6 +46,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Experiments(command) => suite::command(&command)?,
         Command::Model(args) => model::run(&args)?,
         Command::Serve(args) => serve::run(&args)?,
+        Command::BareCopy(args) => bench::ceiling::run(&args)?,
         Command::Man => print(&man::page()?)?,
     }
     Ok(())

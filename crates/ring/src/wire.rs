@@ -6,18 +6,19 @@
 //! masked, and a buffer has to lie in one region of its guest's memory. A guest that breaks other
 //! rules gets nonsense, and only the first descriptor of a chain is followed.
 //!
-//! Guests have to poll: no interrupts are sent, and no kicks are requested.
+//! Guests have to poll, unless the caller sends the [interrupts](Wire::interrupts) that they want.
+//! Notifications are only requested [while the caller waits](Wire::want_notifications).
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering, fence};
 
 use crate::copy::{copy, load16};
 use crate::device::RingConfig;
 use crate::region::Memory;
 use crate::split::{
-    AVAIL_ALIGN, DESC_ALIGN, DESC_SIZE, MAX_SIZE, RING_ENTRIES, RING_INDEX, USED_ALIGN,
-    USED_NO_NOTIFY, avail_len, desc_len, used_len,
+    AVAIL_ALIGN, AVAIL_NO_INTERRUPT, DESC_ALIGN, DESC_SIZE, MAX_SIZE, RING_ENTRIES, RING_INDEX,
+    USED_ALIGN, USED_NO_NOTIFY, avail_len, desc_len, used_len,
 };
 use crate::violation::Violation;
 
@@ -94,6 +95,24 @@ impl Wire {
         Ok(carried)
     }
 
+    /// Asks both guests for notifications, or no longer. True: there are frames that can be carried
+    /// now. The caller must carry these before it waits.
+    pub fn want_notifications(&self, wanted: bool) -> bool {
+        for end in [&self.from, &self.to] {
+            end.set_used_flags(if wanted { 0 } else { USED_NO_NOTIFY });
+        }
+        // Flags before indices: a guest that sees the old flags has published its index before.
+        fence(Ordering::SeqCst);
+        self.from.ready() > 0 && self.to.ready() > 0
+    }
+
+    /// Which guests want an interrupt for what was carried to them: the sender, the receiver.
+    pub fn interrupts(&self) -> [bool; 2] {
+        // Indices before flags, as above.
+        fence(Ordering::SeqCst);
+        [&self.from, &self.to].map(|end| end.avail_flags() & AVAIL_NO_INTERRUPT == 0)
+    }
+
     /// Copies a frame into the next of `room` buffers, or into as many as it takes; returns how
     /// many it took, or 0 when there are too few.
     #[inline]
@@ -161,10 +180,18 @@ impl End {
             mask: size - 1,
             next,
         };
-        // SAFETY: the first two bytes of the used ring, which is mapped and aligned to 4.
-        unsafe { AtomicU16::from_ptr(end.used.as_ptr().cast()) }
-            .store(USED_NO_NOTIFY, Ordering::Relaxed);
+        end.set_used_flags(USED_NO_NOTIFY);
         Ok(end)
+    }
+
+    fn set_used_flags(&self, flags: u16) {
+        // SAFETY: the first two bytes of the used ring, which is mapped and aligned to 4.
+        unsafe { AtomicU16::from_ptr(self.used.as_ptr().cast()) }.store(flags, Ordering::Relaxed);
+    }
+
+    fn avail_flags(&self) -> u16 {
+        // SAFETY: the first two bytes of the available ring, which is mapped and aligned to 2.
+        unsafe { AtomicU16::from_ptr(self.avail.as_ptr().cast()) }.load(Ordering::Relaxed)
     }
 
     /// Entries that can be taken, according to the guest's unchecked index.

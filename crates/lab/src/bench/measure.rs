@@ -140,7 +140,7 @@ fn carry(args: &Args, peers: &Peers, who: Who, kind: Kind) -> Result<Report, Str
     let Kind::Traffic { options, at_least_ms, .. } = kind else {
         return Err("no traffic of the generator's".into());
     };
-    let place = peers.place(who).ok_or("it is not part of this point")?;
+    let place = peers.place(who, kind).ok_or("it is not part of this point")?;
     let seconds = args.seconds.max(at_least_ms as f64 / 1e3);
     let line = format!(
         "{place} {options} --duration {seconds} --warm-up 0.2 --cpu {} --disturbed-above {}",

@@ -6,7 +6,7 @@
 //! the CPU, or the machine changed, is repeated. Figures are medians; ratios are taken round by
 //! round. Each comparison adds a line to a history, which is drawn.
 
-mod ceiling;
+pub mod ceiling;
 pub mod copies;
 pub mod disk;
 pub mod embedded;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use super::ceiling::Ceiling;
-use super::point::{Kind, Point};
+use super::point::{Kind, Point, Waiting};
 use super::tally::Who;
 use super::{Args, BenchError, find};
 use crate::daemon::Daemon;
@@ -15,7 +15,13 @@ use crate::program::Program;
 pub struct Peers {
     daemon: Daemon,
     peer: Option<Peer>,
-    ceiling: Option<Ceiling>,
+    ceilings: Option<Ceilings>,
+}
+
+/// The bare copies.
+struct Ceilings {
+    polls: Ceiling,
+    sleeps: Ceiling,
 }
 
 /// The back-end that Ringmain is compared with.
@@ -38,9 +44,9 @@ impl Peers {
         let cpu = args.worker_cpu;
         let peer = Peer::start(args)?;
         let no_ceiling = args.alone || args.against.is_some();
-        let ceiling = if no_ceiling { None } else { Some(Ceiling::start(cpu)?) };
+        let ceilings = if no_ceiling { None } else { Some(Ceilings::start(cpu)?) };
         let daemon = Daemon::start(&binary, |dir| config(dir, cpu), None)?;
-        Ok(Self { daemon, peer, ceiling })
+        Ok(Self { daemon, peer, ceilings })
     }
 
     fn ovs(&self) -> Option<&Ovs> {
@@ -57,16 +63,26 @@ impl Peers {
 
     /// The order of back-ends at a point: Ringmain is next to each of the others.
     pub fn of(&self, point: &Point) -> Vec<Who> {
-        let bare =
-            matches!(point.kind, Kind::Traffic { ceiling: true, .. }) && self.ceiling.is_some();
+        let bare = self.ceiling(point.kind).is_some();
         [(self.peer.is_some(), Who::Peer), (true, Who::Ringmain), (bare, Who::Ceiling)]
             .into_iter()
             .filter_map(|(takes_part, who)| takes_part.then_some(who))
             .collect()
     }
 
-    /// The generator's options for one of them. `None`: it does not take part.
-    pub fn place(&self, who: Who) -> Option<String> {
+    /// The bare copy of a point.
+    fn ceiling(&self, kind: Kind) -> Option<&Ceiling> {
+        let Ceilings { polls, sleeps } = self.ceilings.as_ref()?;
+        match kind {
+            Kind::Traffic { bare: Some(Waiting::Polls), .. } => Some(polls),
+            Kind::Traffic { bare: Some(Waiting::Sleeps), .. } => Some(sleeps),
+            _ => None,
+        }
+    }
+
+    /// The generator's options for one of them, at a point of this kind. `None`: it does not take
+    /// part.
+    pub fn place(&self, who: Who, kind: Kind) -> Option<String> {
         match who {
             Who::Ringmain => Some(place_of(&self.daemon)),
             Who::Peer => match self.peer.as_ref()? {
@@ -76,9 +92,10 @@ impl Peers {
                 }
                 Peer::Other(daemon) => Some(place_of(daemon)),
             },
-            // The bare copy is a thread of this process, like the generator.
             Who::Ceiling => {
-                Some(format!("--ports {} --client", join(self.ceiling.as_ref()?.sockets())))
+                let ceiling = self.ceiling(kind)?;
+                let (sockets, id) = (join(ceiling.sockets()), ceiling.id());
+                Some(format!("--ports {sockets} --client --backend-pid {id}"))
             }
         }
     }
@@ -95,6 +112,13 @@ impl Peers {
             ovs.let_run(false);
         }
         outcome
+    }
+}
+
+impl Ceilings {
+    fn start(cpu: usize) -> Result<Ceilings, BenchError> {
+        let (polls, sleeps) = (Ceiling::start(cpu, false)?, Ceiling::start(cpu, true)?);
+        Ok(Ceilings { polls, sleeps })
     }
 }
 

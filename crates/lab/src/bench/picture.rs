@@ -98,7 +98,11 @@ fn panel(newest: &Figure, entries: &[Entry]) -> Panel {
             ceiling,
         };
     }
-    let goal = newest.goal.map(|(Goal::AtMost(most) | Goal::Times(most))| most);
+    let goal = match newest.goal {
+        Some(Goal::AtMost(most)) => Some(most),
+        // A goal beside the bare copy is no figure.
+        _ => None,
+    };
     let main = found.iter().map(|(number, figure)| (*number, figure.ringmain)).collect();
     Panel { title, y: newest.unit.clone(), goal, main, range: Vec::new(), ceiling: Vec::new() }
 }

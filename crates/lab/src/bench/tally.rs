@@ -162,13 +162,14 @@ impl Tally {
             (!series.runs.is_empty()).then(|| Beside { name, series, ratio: ratios(who) })
         };
         let (peer, ceiling) = (beside(Who::Peer, self.peer), beside(Who::Ceiling, "bare copy"));
-        let ratio = peer.as_ref().and_then(|peer| peer.ratio.median);
+        let ratio = |beside: &Option<Beside>| beside.as_ref().and_then(|it| it.ratio.median);
+        let (to_peer, to_bare) = (ratio(&peer), ratio(&ceiling));
         Row {
             point: self.point.name,
             title: self.point.title,
             options: self.point.options(),
             unit,
-            reached: goal.and_then(|goal| goal.is_reached(ringmain.median, ratio)),
+            reached: goal.and_then(|goal| goal.is_reached(ringmain.median, to_peer, to_bare)),
             ringmain,
             peer,
             ceiling,

@@ -107,3 +107,25 @@ fn no_more_is_carried_than_is_asked_for_and_nothing_from_outside() {
     to.give(0, 64, Direction::In);
     assert_eq!(wire.carry(2), Err(Violation::Outside { addr: outside.addr, len: 64 }));
 }
+
+#[test]
+fn guests_notify_while_the_wire_sleeps_and_are_interrupted_while_they_do() {
+    let (mut from, mut to, mut wire) = pair();
+    let piece = Piece { addr: DATA, len: 64 };
+    let add = |guest: &mut Guest, direction| {
+        guest.driver.add(&[piece], direction).unwrap();
+        guest.driver.publish()
+    };
+    assert!(!add(&mut to, Direction::In), "nobody sleeps");
+    assert!(!wire.want_notifications(true), "there is no frame yet");
+    assert!(add(&mut from, Direction::Out));
+    assert!(wire.want_notifications(false), "there is a frame");
+    assert!(!add(&mut from, Direction::Out));
+    assert_eq!((wire.carry(64), wire.interrupts()), (Ok(1), [false, false]));
+    assert!(to.driver.arm(), "a frame is there");
+    assert_eq!(to.taken().len(), 1);
+    assert!(!to.driver.arm());
+    assert_eq!(wire.interrupts(), [false, true]);
+    assert!(!wire.want_notifications(true), "there is no buffer");
+    assert!(add(&mut to, Direction::In));
+}
