@@ -24,8 +24,8 @@ const TRIES: usize = 9;
 const TRIED: Duration = Duration::from_micros(100);
 /// A signal that takes longer than this is not used as a measurement.
 const LIMIT: Duration = Duration::from_millis(100);
-/// A figure moves by 1/`SLOWNESS` of the difference towards a new one.
-const SLOWNESS: i64 = 8;
+/// A figure moves by 1/`SLOWNESS` of itself towards a new one.
+const SLOWNESS: u64 = 16;
 /// The range of plausible figures.
 const LEAST: u64 = 200;
 const MOST: u64 = 1_000_000;
@@ -102,10 +102,14 @@ impl Cost {
     }
 }
 
-/// A single wrong figure, of a thread that lost its CPU in between, must not count for much.
+/// Moves a figure by a fixed part of itself, so that it stays where as many new figures are greater
+/// as are smaller: at the median. In a virtual machine, some sleeps take fifty times as long as
+/// most, because the host had other work. An average would follow these, from sleep to sleep.
 fn move_towards(figure: &mut u64, new: u64) {
-    let new = new.min(figure.saturating_mul(4)).clamp(LEAST, MOST);
-    *figure = figure.saturating_add_signed((new as i64 - *figure as i64) / SLOWNESS);
+    let step = *figure / SLOWNESS;
+    let least = figure.saturating_sub(step).max(LEAST);
+    let most = figure.saturating_add(step).min(MOST);
+    *figure = new.clamp(least, most);
 }
 
 /// CPU time of the calling thread, in ns. A system call.

@@ -27,6 +27,9 @@ const NAPS: [u64; 3] = [10_000, 20_000, 40_000];
 /// How many of them, at most, until the queues are armed.
 const NAPS_IN_VAIN: [u64; 3] = [1, 2, 4];
 
+/// A share of gaps that is too small to be remembered.
+const UNSEEN: f64 = 1.0 / 64.0;
+
 /// The plan of an idle worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
@@ -63,7 +66,8 @@ pub fn best(gaps: &Gaps, cost: &Cost, policy: PollingPolicy, naps: bool) -> Plan
         PollingPolicy::Eco | PollingPolicy::Balanced | PollingPolicy::Latency => {}
     }
     let expected = ExpectedCost { gaps, cost, worth: policy.worth() };
-    let polls = windows(cost.sleep).map(|until| (expected.poll(until), Plan::poll(until)));
+    let polls = windows(cost.sleep)
+        .map(|until| (expected.poll(until), Plan::poll(expected.with_unseen(until))));
     let most = if naps { policy.longest_nap().saturating_sub(cost.late) } else { 0 };
     let naps = NAPS.into_iter().filter(|nap| *nap <= most);
     let naps = naps.flat_map(|nap| NAPS_IN_VAIN.map(|times| Plan::naps(nap, times, cost.late)));
@@ -89,6 +93,18 @@ impl ExpectedCost<'_> {
     /// Cost of arming and being woken.
     fn armed(&self) -> f64 {
         self.cost.sleep as f64 + self.worth * self.cost.wake as f64
+    }
+
+    /// The window, or a longer one if nearly all gaps end within the window. One gap in a hundred is
+    /// too rare to be remembered, and most of these are hardly longer than the others. A window as
+    /// long as a sleep takes and delays holds them, and is seldom in vain. Where waiting is worth
+    /// nothing, the CPU time of a sleep is enough.
+    fn with_unseen(&self, until: u64) -> u64 {
+        if until == 0 || self.gaps.beyond(until).0 >= UNSEEN {
+            return until;
+        }
+        let delayed = if self.worth > 0.0 { self.cost.sleep + self.cost.wake } else { 0 };
+        until.max(self.armed() as u64).max(delayed).min(MAX_POLL)
     }
 
     /// Cost of polling, and then arming, for each gap.
@@ -131,6 +147,18 @@ mod tests {
             assert_eq!(best(&all(100_000_000), &cost(), policy, true), Plan::poll(0), "{policy}");
             assert_eq!(best(&Gaps::default(), &cost(), policy, true), Plan::poll(0), "{policy}");
         }
+    }
+
+    #[test]
+    fn gaps_too_rare_to_be_remembered_are_looked_through() {
+        let until = |gaps: &Gaps, policy| best(gaps, &cost(), policy, false).until;
+        let mut gaps = all(300);
+        assert_eq!(until(&gaps, PollingPolicy::Eco), 4_000, "the CPU time of a sleep");
+        assert_eq!(until(&gaps, PollingPolicy::Balanced), 14_000, "its CPU time and its delay");
+        assert_eq!(until(&gaps, PollingPolicy::Latency), 104_000, "what the delay is worth");
+        (0..10).for_each(|_| gaps.add(100_000_000));
+        let remembered = until(&gaps, PollingPolicy::Balanced);
+        assert!(remembered < 4_000, "{remembered}");
     }
 
     #[test]
@@ -181,7 +209,7 @@ mod tests {
         for exponent in 5..30 {
             let gaps = all(1 << exponent);
             let sleeping = cost();
-            let expected = ExpectedCost { gaps: &gaps, cost: &sleeping, worth: 0.25 };
+            let expected = ExpectedCost { gaps: &gaps, cost: &sleeping, worth: 0.1 };
             let least = expected.gaps.beyond(u64::MAX / 4).1.min(expected.armed());
             let plan = best(&gaps, &cost(), PollingPolicy::Balanced, false);
             let paid = expected.poll(plan.until);

@@ -15,7 +15,7 @@ pub enum PollingPolicy {
     Never,
     /// CPU time is all that counts.
     Eco,
-    /// Four nanoseconds of waiting are worth one of CPU time.
+    /// Ten nanoseconds of waiting are worth one of CPU time.
     #[default]
     Balanced,
     /// Polls for this time, whatever happened before: for comparison.
@@ -44,7 +44,7 @@ impl PollingPolicy {
             | PollingPolicy::Eco
             | PollingPolicy::Always
             | PollingPolicy::Fixed(_) => 0.0,
-            PollingPolicy::Balanced => 0.25,
+            PollingPolicy::Balanced => 0.1,
             PollingPolicy::Latency => 10.0,
         }
     }
