@@ -1,6 +1,7 @@
 //! The number of workers and queues that a host needs, with the reasons.
 
 use super::costs::{Costs, Era};
+use super::event::ns;
 use super::inputs::Inputs;
 use super::outcome::Outcome;
 use super::scene::{Host, Scene};
@@ -65,16 +66,27 @@ impl Question {
         self.rate * 1e9 / 8.0 / self.bytes
     }
 
-    fn simulate(&self, inputs: &Inputs, size: Size) -> Outcome {
+    /// What guests get that send as much as is carried.
+    fn saturate(&self, inputs: &Inputs, size: Size) -> Outcome {
+        run(&self.scene(inputs, size))
+    }
+
+    /// What guests get that send at their rate.
+    fn at_rate(&self, inputs: &Inputs, size: Size) -> Outcome {
+        let interval = Some(ns(1e9 * STREAMS as f64 / self.frames()));
+        run(&Scene { interval, ..self.scene(inputs, size) })
+    }
+
+    fn scene(&self, inputs: &Inputs, size: Size) -> Scene {
         let Size { workers, queues } = size;
         let ring = Scene::ring(self.guests, workers, queues, STREAMS);
         let frames = (FRAMES * self.guests as u64).max(LEAST);
         let host = Host::Apart { workers, guests: usize::MAX };
-        run(&Costs::new(inputs, Era::New).carrying(
+        Costs::new(inputs, Era::New).carrying(
             Scene { frames, seed: self.seed, ..ring },
             self.bytes,
             host,
-        ))
+        )
     }
 
     /// Looks for the fewest workers, and then the fewest queues, with which every guest has its
@@ -88,12 +100,12 @@ impl Question {
         let candidates =
             (1..=MOST_QUEUES).chain((MOST_QUEUES..=MOST_WORKERS).step_by(STEP).skip(1));
         for workers in candidates.filter(|workers| *workers + STEP > first) {
-            let outcome = self.simulate(inputs, with(workers));
+            let outcome = self.saturate(inputs, with(workers));
             if enough(&outcome) {
                 let fewer = QUEUES.into_iter().filter(|queues| *queues < with(workers).queues);
                 let fewer = fewer.map(|queues| Size { workers, queues });
                 let found = fewer
-                    .map(|size| (size, self.simulate(inputs, size)))
+                    .map(|size| (size, self.saturate(inputs, size)))
                     .find(|(_, outcome)| enough(outcome));
                 return Answer { enough: Some(found.unwrap_or((with(workers), outcome))), most };
             }
@@ -114,7 +126,7 @@ impl Question {
     pub fn explain(&self, inputs: &Inputs, answer: &Answer, cpus: usize) -> String {
         let [_, sender, receiver] = Costs::new(inputs, Era::New).frame(self.bytes);
         let (size, outcome) = answer.enough.as_ref().unwrap_or(&answer.most);
-        let text = self.costs(inputs) + &self.load(*size, outcome);
+        let text = self.costs(inputs) + &self.load(inputs, *size, outcome);
         if answer.enough.is_none() {
             let limit = self.limit(sender.max(receiver), size.queues);
             return format!(
@@ -155,20 +167,22 @@ impl Question {
     }
 
     /// How busy workers and locks are, at the rate in question and at most.
-    fn load(&self, size: Size, outcome: &Outcome) -> String {
-        let busiest = outcome.busy.iter().copied().fold(0.0, f64::max);
-        // The simulation is saturated: guests send as much as is carried.
-        let part = (self.frames() * self.guests as f64 / outcome.rate().max(1e-9)).min(1.0);
+    fn load(&self, inputs: &Inputs, size: Size, outcome: &Outcome) -> String {
+        let busiest = |outcome: &Outcome| outcome.busy.iter().copied().fold(0.0, f64::max) * 100.0;
+        let asked = self.at_rate(inputs, size);
         format!(
             "With {} and {} a guest, the slowest guest could send {:.2} Gb/s, and all together {:.1} Gb/s.\n\
-             At the given rate the busiest worker is busy for about {:.0} % of the time.\n\
+             At the given rate, with frames at random moments, the slowest guest sends {:.2} Gb/s, a frame is under way for {:.1} us \
+             in the mean, and the busiest worker is busy for {:.0} % of the time.\n\
              At saturation, when guests send as much as is carried, the most contended lock is held for {:.0} % of the time, and \
              {:.0} % of the threads that take a lock wait for it.\n",
             count(size.workers, "worker"),
             count(size.queues, "queue"),
             self.gbps(outcome.least()),
             self.gbps(outcome.rate()),
-            busiest * part * 100.0,
+            self.gbps(asked.least()),
+            asked.delay * 1e6,
+            busiest(&asked),
             outcome.held * 100.0,
             outcome.contended * 100.0,
         )
@@ -219,7 +233,7 @@ mod tests {
     #[test]
     fn workers_have_time_left_at_the_requested_rate() {
         let (_, text) = ask(2, 1.0);
-        let (_, after) = text.split_once("busy for about ").unwrap();
+        let (_, after) = text.split_once("busiest worker is busy for ").unwrap();
         let percent: u32 = after.split_once(' ').unwrap().0.parse().unwrap();
         // Two Gb/s of the 85 that a worker carries.
         assert!(percent < 10, "{text}");

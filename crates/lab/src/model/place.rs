@@ -22,6 +22,9 @@ pub enum Flows {
     Even,
 }
 
+/// Makes gaps independent of the choices of queues.
+const GAPS: u64 = 3;
+
 /// Which of `count` a flow goes to. `salt` separates several choices for the same flow.
 pub fn choose(flows: Flows, flow: usize, count: usize, seed: u64, salt: u64) -> usize {
     match flows {
@@ -31,6 +34,15 @@ pub fn choose(flows: Flows, flow: usize, count: usize, seed: u64, salt: u64) -> 
             ((hash * count as u64) >> 32) as usize
         }
     }
+}
+
+/// The `n`th gap of a stream between frames that come at random, in gaps of the mean length: one
+/// of an exponential distribution.
+pub fn gap(stream: usize, n: u64, seed: u64) -> f64 {
+    let hash = mixed(mixed(seed ^ GAPS).wrapping_add(stream as u64).wrapping_add(mixed(n)));
+    // From above 0 up to 1.
+    let even = ((hash >> 11) + 1) as f64 / (1u64 << 53) as f64;
+    -even.ln()
 }
 
 /// Steele, Lea and Flood's SplitMix64: every bit of the input reaches every bit of the output.
@@ -50,6 +62,15 @@ mod tests {
         assert_eq!(workers(3, 2, 2), [[0, 1]; 3]);
         assert_eq!(workers(4, 1, 3), [[0], [1], [2], [0]]);
         assert_eq!(workers(2, 3, 2), [[0, 1, 0], [1, 0, 1]]);
+    }
+
+    #[test]
+    fn gaps_have_the_mean_and_the_spread_of_random_arrivals() {
+        let gaps: Vec<f64> = (0..20_000).map(|n| gap(n % 8, n as u64 / 8, 5)).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let longer = gaps.iter().filter(|gap| **gap > 1.0).count() as f64 / gaps.len() as f64;
+        assert!((mean - 1.0).abs() < 0.03 && (longer - 0.368).abs() < 0.02, "{mean}, {longer}");
+        assert!(gaps.iter().all(|gap| gap.is_finite() && *gap >= 0.0));
     }
 
     #[test]

@@ -124,8 +124,11 @@ pub struct Scene {
     pub links: Vec<(usize, usize)>,
     /// Streams of each link.
     pub streams: usize,
-    /// Frames of a stream that are under way.
+    /// Frames of a stream that are under way, at most.
     pub window: usize,
+    /// The mean time between two frames of a stream. `None`: a stream sends as many frames as are
+    /// carried.
+    pub interval: Option<Time>,
     /// Frames of a burst, at most: as many as a ring holds, and no more than a thread takes at
     /// once.
     pub burst: usize,
@@ -154,6 +157,7 @@ impl Scene {
             links: (0..pairs).map(|pair| (pair * 2, pair * 2 + 1)).collect(),
             streams,
             window: BURST,
+            interval: None,
             burst: BURST,
             flows: Flows::Hashed,
             host: Host::ENDLESS,

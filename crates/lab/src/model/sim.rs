@@ -2,7 +2,9 @@
 //!
 //! Streams are closed loops, as TCP is: each has a window of frames under way, and makes another
 //! when one has arrived. Streams thus send no more than arrives, and the rate of arrivals is the
-//! capacity of the whole. The number of events is bounded for any scene.
+//! capacity of the whole. A stream with a rate makes a frame at random moments instead, as long as
+//! its window is open; frames for which it was closed follow when it opens. The number of events is
+//! bounded for any scene.
 
 use std::mem;
 
@@ -11,6 +13,7 @@ use super::cpus::Cpus;
 use super::event::{Events, Time, seconds};
 use super::lock::Lock;
 use super::outcome::{Mark, Outcome};
+use super::place::gap;
 use super::scene::{Host, Part, Scene, Which};
 use super::stage::Stage;
 
@@ -29,14 +32,29 @@ enum Event {
     Step(usize),
     /// The polling time of a worker is over, if it still polls.
     Rest(usize, u64),
+    /// A stream with a rate has its next frame.
+    Due(usize),
+}
+
+/// The frames that a stream may send.
+#[derive(Clone, Copy, Debug, Default)]
+struct Allowance {
+    /// Those that its window has room for.
+    window: usize,
+    /// Those that it has, if it has a rate.
+    due: usize,
+    /// The frames that were due from the beginning on.
+    count: u64,
 }
 
 /// Runs a scene to its end.
 pub fn run(scene: &Scene) -> Outcome {
     let mut sim = Sim::new(scene);
+    let streams = 0..sim.stage.streams.len();
     for _ in 0..scene.window {
-        (0..sim.stage.streams.len()).for_each(|stream| sim.make(stream));
+        streams.clone().for_each(|stream| sim.open(stream));
     }
+    streams.for_each(|stream| sim.announce(stream));
     while sim.steps < MOST_STEPS && sim.arrived < scene.frames {
         let Some(event) = sim.events.happen() else { break };
         sim.happen(event);
@@ -52,6 +70,7 @@ struct Sim<'a> {
     cpus: Vec<Cpus>,
     /// The guests' grant tables, and the data that they have in common: see [`Sim::lock`].
     locks: Vec<Lock>,
+    allowances: Vec<Allowance>,
     steps: u64,
     made: u64,
     arrived: u64,
@@ -68,9 +87,11 @@ impl<'a> Sim<'a> {
             Host::Apart { workers, guests } => vec![Cpus::new(workers), Cpus::new(guests)],
             Host::Shared(count) => vec![Cpus::new(count)],
         };
+        let stage = Stage::new(scene, cpus.len() - 1);
         Sim {
             scene,
-            stage: Stage::new(scene, cpus.len() - 1),
+            allowances: vec![Allowance::default(); stage.streams.len()],
+            stage,
             events: Events::default(),
             cpus,
             locks: locks(scene),
@@ -84,8 +105,30 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// A stream may send one frame more.
-    fn make(&mut self, stream: usize) {
+    /// The window of a stream has room for one frame more.
+    fn open(&mut self, stream: usize) {
+        self.allowances[stream].window += 1;
+        self.send(stream);
+    }
+
+    /// Announces the next frame of a stream that has a rate.
+    fn announce(&mut self, stream: usize) {
+        let Some(interval) = self.scene.interval else { return };
+        let allowance = &mut self.allowances[stream];
+        let gap = gap(stream, allowance.count, self.scene.seed);
+        allowance.count += 1;
+        self.events.after((interval as f64 * gap) as Time, Event::Due(stream));
+    }
+
+    /// A stream sends a frame, if it may.
+    fn send(&mut self, stream: usize) {
+        let has_rate = self.scene.interval.is_some();
+        let allowance = &mut self.allowances[stream];
+        if allowance.window == 0 || (has_rate && allowance.due == 0) {
+            return;
+        }
+        allowance.window -= 1;
+        allowance.due = allowance.due.saturating_sub(1);
         self.made += 1;
         let frame = Frame { stream, since: self.events.now() };
         self.put(self.stage.streams[stream].credits, frame);
@@ -122,6 +165,11 @@ impl<'a> Sim<'a> {
                 if actor.state == State::Spinning && actor.spins == spins {
                     self.idle(who, State::Idle);
                 }
+            }
+            Event::Due(stream) => {
+                self.allowances[stream].due += 1;
+                self.send(stream);
+                self.announce(stream);
             }
         }
     }
@@ -281,7 +329,7 @@ impl<'a> Sim<'a> {
             self.mark = Some(self.now());
             self.crossed = 0;
         }
-        self.make(frame.stream);
+        self.open(frame.stream);
     }
 
     fn now(&self) -> Mark {

@@ -144,6 +144,25 @@ fn a_polling_worker_needs_no_wake_up() {
 }
 
 #[test]
+fn a_stream_with_a_rate_sends_at_that_rate_and_leaves_the_rest_of_the_time() {
+    // A worker carries ten million frames a second; four streams send.
+    let at = |rate: f64| {
+        let interval = Some(ns(4e9 / rate));
+        run(&Scene { interval, ..scene(1, work(vec![Part::Work(ns(100.0))])) })
+    };
+    for rate in [1e5, 3e6, 8e6] {
+        let outcome = at(rate);
+        near(outcome.rate(), rate, 0.03);
+        near(outcome.busy[0], rate / 1e7, 0.03);
+    }
+    assert!(at(8e6).delay > at(1e5).delay, "frames that come at random wait for others");
+    let outcome = at(5e7);
+    near(outcome.rate(), 1e7, 0.01);
+    assert_eq!(outcome.made, outcome.arrived + outcome.under_way);
+    assert_eq!(at(3e6), at(3e6));
+}
+
+#[test]
 fn all_frames_are_accounted_for() {
     for scene in mixed() {
         let outcome = run(&scene);
