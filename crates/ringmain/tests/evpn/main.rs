@@ -14,7 +14,7 @@ use lab::guest::{ChildProcess, Deadline, Namespace};
 
 use pings::Pings;
 use requests::Requests;
-use site::{KERNEL, MACS, Site, guest};
+use site::{KERNEL, MACS, Site, Underlay, guest};
 
 /// Pairs of hosts, each in both directions.
 const PAIRS: [(usize, usize); 6] = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)];
@@ -40,7 +40,11 @@ fn fabric() -> Site {
 
 /// The same with more keys of our overlays.
 fn fabric_with(keys: &str) -> Site {
-    let site = Site::start(keys);
+    fabric_over(Underlay::Sockets, keys)
+}
+
+fn fabric_over(underlay: Underlay, keys: &str) -> Site {
+    let site = Site::start(underlay, keys);
     until_all_is_known(&site);
     site
 }
@@ -64,11 +68,9 @@ fn stream(site: &Site, from: usize, to: usize, v6: bool) {
     }
 }
 
-/// The hosts that FRR announces are reached without the kernel's network stack.
-#[test]
-#[ignore = "needs root, FRR, iperf and ping"]
-fn queues_of_cards_carry_what_frr_announces() {
-    let site = fabric_with("underlay = \"xdp\"\ndevice = \"e0\"\n");
+/// Streams between all hosts that FRR announces, over an underlay of this name.
+fn carries_what_frr_announces(underlay: Underlay, name: &str) {
+    let site = fabric_over(underlay, "");
     stream(&site, 0, KERNEL, true);
     stream(&site, KERNEL, 1, false);
     stream(&site, 1, 0, false);
@@ -76,9 +78,23 @@ fn queues_of_cards_carry_what_frr_announces() {
         let overlay = site.overlay(host);
         assert_eq!(
             (&overlay["underlay"], &overlay["drops"]["checksum"]),
-            (&"xdp".into(), &0.into())
+            (&name.into(), &0.into())
         );
     }
+}
+
+/// The hosts are reached without the kernel's network stack.
+#[test]
+#[ignore = "needs root, FRR, iperf and ping"]
+fn queues_of_cards_carry_what_frr_announces() {
+    carries_what_frr_announces(Underlay::Card, "xdp");
+}
+
+/// The hosts have addresses of their own for their guests' frames.
+#[test]
+#[ignore = "needs root, Linux 6.17, FRR, iperf and ping"]
+fn tap_devices_carry_what_frr_announces() {
+    carries_what_frr_announces(Underlay::Tap, "tap");
 }
 
 #[test]

@@ -19,10 +19,35 @@ pub const MACS: [&str; 3] = ["02:00:00:00:00:11", "02:00:00:00:00:12", "02:00:00
 
 /// The addresses of hosts.
 const HOSTS: [&str; 3] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
+/// The addresses that our hosts route to a TAP device, where they have one.
+const ROUTED: [&str; KERNEL] = ["10.9.1.1", "10.9.1.2"];
 /// What guests are told.
 const MTU: u16 = 1450;
 
+/// What carries the datagrams of our hosts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Underlay {
+    Sockets,
+    /// A TAP device, to which addresses of its own are routed.
+    Tap,
+    /// Queues of the interface.
+    Card,
+}
+
+impl Underlay {
+    /// The keys of an overlay.
+    fn keys(self) -> &'static str {
+        match self {
+            Underlay::Sockets => "",
+            Underlay::Tap => "underlay = \"tap\"\ndevice = \"rm-net\"\n",
+            Underlay::Card => "underlay = \"xdp\"\ndevice = \"e0\"\n",
+        }
+    }
+}
+
 pub struct Site {
+    /// The addresses between which datagrams go.
+    vteps: [&'static str; 3],
     pub daemons: Vec<Daemon>,
     pub frr: Vec<Frr>,
     pub hosts: [Namespace; 3],
@@ -41,13 +66,22 @@ pub fn guest(host: usize, v6: bool) -> String {
 impl Site {
     /// The sources of the second host's guest are locked to its addresses. `keys`: more keys of our
     /// overlays.
-    pub fn start(keys: &str) -> Site {
+    pub fn start(underlay: Underlay, keys: &str) -> Site {
         let [hosts, guests] = [(); 2].map(|()| [(); 3].map(|()| Namespace::new().unwrap()));
         let on_wire: Vec<_> = hosts.iter().zip(HOSTS).collect();
         let wire = Namespace::wire(on_wire.iter().copied()).unwrap();
-        let mut daemons = Vec::new();
+        let (mut vteps, mut daemons) = (HOSTS, Vec::new());
+        if underlay == Underlay::Tap {
+            vteps[..KERNEL].copy_from_slice(&ROUTED);
+            route_vteps(&hosts);
+        }
         for n in 0..KERNEL {
-            daemons.push(start_daemon(&hosts[n], n, keys));
+            daemons.push(start_daemon(
+                &hosts[n],
+                n,
+                vteps[n],
+                &(underlay.keys().to_owned() + keys),
+            ));
             hosts[n].ip(&format!("link set rm-vm netns {}", guests[n].id())).unwrap();
         }
         make_kernels(&hosts[KERNEL], &guests[KERNEL]);
@@ -57,11 +91,11 @@ impl Site {
             with_address(guest, "rm-vm", &self::guest(n, true), 64);
         }
         let frr = Frr::mesh(&on_wire).unwrap();
-        Site { daemons, frr, hosts, guests, _wire: wire }
+        Site { vteps, daemons, frr, hosts, guests, _wire: wire }
     }
 
     pub fn address(&self, host: usize) -> &'static str {
-        HOSTS[host]
+        self.vteps[host]
     }
 
     /// What one of our daemons answers to a command.
@@ -157,7 +191,18 @@ impl Site {
     }
 }
 
-fn start_daemon(host: &Namespace, n: usize, keys: &str) -> Daemon {
+/// Makes all hosts know where the addresses are that our hosts route to their devices, as an
+/// administrator or a routing protocol would.
+fn route_vteps(hosts: &[Namespace; 3]) {
+    for (n, vtep) in ROUTED.iter().enumerate() {
+        hosts[n].run("sysctl", ["-qw", "net.ipv4.ip_forward=1"]).unwrap();
+        for (_, other) in hosts.iter().enumerate().filter(|(other, _)| *other != n) {
+            other.ip(&format!("route add {vtep}/32 via {}", HOSTS[n])).unwrap();
+        }
+    }
+}
+
+fn start_daemon(host: &Namespace, n: usize, vtep: &str, keys: &str) -> Daemon {
     let addresses = [false, true].map(|v6| guest(n, v6));
     let locked = match n {
         1 => format!("mac = \"{}\"\naddresses = {addresses:?}\n", MACS[n]),
@@ -166,9 +211,8 @@ fn start_daemon(host: &Namespace, n: usize, keys: &str) -> Daemon {
     let config = |_: &Path| {
         format!(
             "[workers]\ncount = 2\n[[port]]\nname = \"vm\"\nkind = \"tap\"\ndevice = \"rm-vm\"\n\
-             queues = 2\n{locked}[[overlay]]\nname = \"net\"\nvni = 100\nlocal = \"{}\"\n\
-             control = \"evpn\"\n{keys}",
-            HOSTS[n]
+             queues = 2\n{locked}[[overlay]]\nname = \"net\"\nvni = 100\nlocal = \"{vtep}\"\n\
+             control = \"evpn\"\n{keys}"
         )
     };
     Daemon::start(Path::new(BINARY), config, Some(host)).unwrap()
