@@ -138,12 +138,15 @@ impl Served {
         all.filter(|status: &Status| !status["Name"].starts_with("iou-")).collect()
     }
 
-    /// Kinds of which there is no thread, or threads that have just started and have no name.
+    /// Kinds of which there is no thread, or threads that have just started and have no name; and
+    /// the thread that measures copies, until it has ended.
     fn missing(&self) -> Vec<String> {
         let threads = self.threads();
         let is_there = |kind: &str| threads.iter().any(|thread| is_of(&thread["Name"], kind));
         let missing = KINDS.iter().filter(|(kind, _)| !is_there(kind));
-        missing.map(|(kind, _)| format!("there is no thread {kind}")).collect()
+        let missing = missing.map(|(kind, _)| format!("there is no thread {kind}"));
+        let measures = is_there("rm-copy").then(|| "copies are still measured".to_owned());
+        missing.chain(measures).collect()
     }
 
     /// Whether a layer is active.
