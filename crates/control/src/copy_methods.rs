@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::api::CopyMethod;
 
-/// Rounds of the measurement, which take 30 ms of CPU time together.
+/// Rounds of the measurement, which take 18 ms of CPU time together.
 const ROUNDS: u32 = 3;
 
 /// The lowest priority: the thread gives way to all others.

@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::CACHE_LINE;
 use super::method::{Method, SizeClass};
 
-/// Bytes that are copied in one measurement: as many as a burst of frames of 4 KiB.
-pub const BYTES: usize = 256 << 10;
+/// Bytes that are copied in one measurement: two frames of 64 KiB.
+pub const BYTES: usize = 128 << 10;
 
 /// Another method than the C library's is chosen if it saves more than one part in this many of the
 /// time.
@@ -22,7 +22,7 @@ pub struct Measured {
     pub times: [Times; Method::ALL.len()],
 }
 
-/// How long a method takes for 256 KiB, and a receiver for reading the copy afterwards. (Stores that
+/// How long a method takes for [`BYTES`], and a receiver for reading the copy afterwards. (Stores that
 /// bypass the caches leave the wait to the receiver.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
@@ -58,8 +58,8 @@ impl Measured {
     }
 }
 
-/// Measures all methods for all size classes. A round takes some 10 ms of one CPU, and all of them
-/// half a MiB of memory. Of each method the fastest round counts: others were disturbed.
+/// Measures all methods for all size classes. A round takes some 6 ms of one CPU, and all of them
+/// a quarter of a MiB of memory. Of each method the fastest round counts: others were disturbed.
 pub fn measure(rounds: u32) -> [Measured; SizeClass::ALL.len()] {
     let (source, mut target) = (vec![1u8; BYTES], vec![0u8; BYTES]);
     let mut all = SizeClass::ALL.map(|class| Measured { class, times: NOT_MEASURED });
