@@ -3,8 +3,8 @@
 use std::sync::Once;
 use std::thread::Builder;
 
-use ring::copy::measure::{Measured, measure};
-use ring::copy::method::{Method, SizeClass, method, set_method};
+use ring::copy::measure::{Measured, choose};
+use ring::copy::method::{Method, SizeClass, method};
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use sandbox::Role;
@@ -28,7 +28,7 @@ pub fn choose_in_background() {
             // ceases to poll.
             let _ = setpriority_process(Some(gettid()), NICE);
             sandbox::enter_thread(Role::Task);
-            measure(ROUNDS).iter().for_each(choose);
+            choose(ROUNDS).iter().for_each(log);
         });
         if let Err(error) = thread {
             warn!(%error, "methods of copying are not measured");
@@ -36,14 +36,12 @@ pub fn choose_in_background() {
     });
 }
 
-/// Uses the method that was the fastest of a size class.
-fn choose(measured: &Measured) {
-    let Measured { class, .. } = *measured;
+/// Logs the method that was chosen for a size class, and how it compares with the C library's.
+fn log(measured: &Measured) {
     let best = measured.best();
-    set_method(class, best);
     let (times, library) = (measured.of(best), measured.of(Method::Library));
     info!(
-        from = class.least(),
+        from = measured.class.least(),
         method = best.name(),
         cold_ns = times.cold,
         warm_ns = times.warm,

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use super::CACHE_LINE;
-use super::method::{Method, SizeClass};
+use super::method::{Method, SizeClass, set_method};
 
 /// Bytes that are copied in one measurement: two frames of 64 KiB.
 pub const BYTES: usize = 128 << 10;
@@ -74,6 +74,13 @@ pub fn measure(rounds: u32) -> [Measured; SizeClass::ALL.len()] {
             }
         }
     }
+    all
+}
+
+/// [Measures](measure), and makes copies by the best methods from now on, in the whole process.
+pub fn choose(rounds: u32) -> [Measured; SizeClass::ALL.len()] {
+    let all = measure(rounds);
+    all.iter().for_each(|measured| set_method(measured.class, measured.best()));
     all
 }
 

@@ -7,12 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use load::cpu;
-use ring::copy::measure::measure;
-use ring::copy::method::set_method;
+use ring::copy::measure::choose;
 use ring::region::RegionSpec;
 use ring::wire::Wire;
 use ring::{Memory, RingConfig, Violation};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use unix_socket::{Listener, Permissions};
 use vhost_user::net::feature::bit;
 use vhost_user::transport::connection::{Connection, ConnectionError, Incoming, Message};
@@ -67,9 +66,7 @@ enum End {
 /// When the sockets cannot be made.
 pub(super) fn run(args: &Args) -> io::Result<()> {
     // Long copies are made as those of the daemon.
-    for measured in measure(ROUNDS) {
-        set_method(measured.class, measured.best());
-    }
+    choose(ROUNDS);
     let [a, b] = sockets(&args.folder).map(|path| {
         Listener::bind(&path, listener(Permissions::default())).map_err(io::Error::other)
     });
@@ -143,8 +140,7 @@ fn carry_and_sleep(
     }
 }
 
-/// Waits for a notification of a link. True: a front-end has come, or says something, or there was
-/// nothing for some time.
+/// Waits for a notification of a link, or for a front-end. True: one has come, or says something.
 fn wait(doors: &[Listener; 2], guests: &[Option<Guest>; 2], links: &[Link]) -> bool {
     let sockets: [BorrowedFd<'_>; 2] = std::array::from_fn(|at| match &guests[at] {
         Some(guest) => guest.connection.as_fd(),
@@ -153,9 +149,8 @@ fn wait(doors: &[Listener; 2], guests: &[Option<Guest>; 2], links: &[Link]) -> b
     let kicks = links.iter().flat_map(|link| &link.kicks);
     let fds = sockets.into_iter().chain(kicks.clone().map(|kick| kick.as_fd()));
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let nap = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-    // After a signal, the sockets are looked at as after an event.
-    let count = poll(&mut fds, Some(&nap)).unwrap_or(0);
+    // A wait that a signal ended is begun anew.
+    let _ = poll(&mut fds, None);
     let (sockets, events) = fds.split_at(sockets.len());
     for (event, kick) in events.iter().zip(kicks) {
         if !event.revents().is_empty() {
@@ -163,7 +158,7 @@ fn wait(doors: &[Listener; 2], guests: &[Option<Guest>; 2], links: &[Link]) -> b
             let _ = rustix::io::read(kick, &mut [0u8; 8]);
         }
     }
-    count == 0 || sockets.iter().any(|socket| !socket.revents().is_empty())
+    sockets.iter().any(|socket| !socket.revents().is_empty())
 }
 
 /// A wire, and what its ends are told by.
