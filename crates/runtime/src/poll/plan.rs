@@ -66,15 +66,14 @@ pub fn best(gaps: &Gaps, cost: &Cost, policy: PollingPolicy, naps: bool) -> Plan
         PollingPolicy::Eco | PollingPolicy::Balanced | PollingPolicy::Latency => {}
     }
     let expected = ExpectedCost { gaps, cost, worth: policy.worth() };
-    let polls = windows(cost.sleep)
-        .map(|until| (expected.poll(until), Plan::poll(expected.with_unseen(until))));
+    let polls = windows(cost.sleep).map(|until| (expected.poll(until), Plan::poll(until)));
     let most = if naps { policy.longest_nap().saturating_sub(cost.late) } else { 0 };
     let naps = NAPS.into_iter().filter(|nap| *nap <= most);
     let naps = naps.flat_map(|nap| NAPS_IN_VAIN.map(|times| Plan::naps(nap, times, cost.late)));
     let naps = naps.map(|plan| (expected.nap(plan), plan));
     let all = polls.chain(naps);
     all.min_by(|(one, _), (other, _)| one.total_cmp(other))
-        .map_or(Plan::default(), |(_, plan)| plan)
+        .map_or(Plan::default(), |(_, plan)| expected.with_unseen(plan))
 }
 
 /// The windows that are tried: zero, then half the cost of a sleep, then each twice the one before.
@@ -95,16 +94,17 @@ impl ExpectedCost<'_> {
         self.cost.sleep as f64 + self.worth * self.cost.wake as f64
     }
 
-    /// The window, or a longer one if nearly all gaps end within the window. One gap in a hundred is
-    /// too rare to be remembered, and most of these are hardly longer than the others. A window as
-    /// long as a sleep takes and delays holds them, and is seldom in vain. Where waiting is worth
-    /// nothing, the CPU time of a sleep is enough.
-    fn with_unseen(&self, until: u64) -> u64 {
+    /// The plan, or one with a longer window if nearly all gaps end within the window. One gap in a
+    /// hundred is too rare to be remembered, and most of these are hardly longer than the others. A
+    /// window as long as a sleep takes and delays holds them, and is seldom in vain. Where waiting
+    /// is worth nothing, the CPU time of a sleep is enough.
+    fn with_unseen(&self, plan: Plan) -> Plan {
+        let until = plan.polls();
         if until == 0 || self.gaps.beyond(until).0 >= UNSEEN {
-            return until;
+            return plan;
         }
         let delayed = if self.worth > 0.0 { self.cost.sleep + self.cost.wake } else { 0 };
-        until.max(self.armed() as u64).max(delayed).min(MAX_POLL)
+        Plan::poll(until.max(self.armed() as u64).max(delayed).min(MAX_POLL))
     }
 
     /// Cost of polling, and then arming, for each gap.
