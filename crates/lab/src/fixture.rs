@@ -23,6 +23,6 @@ pub use generator::{GeneratorSetup, generate, ports as generator_ports};
 pub(crate) use guest_pair::GuestPair;
 pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};
 pub use pairs::{Pairs, PairsOutcome, ports};
-pub use streams::{Amount, Batches, Carried, Flow, carry};
+pub use streams::{Amount, Batches, Carried, Ends, Flow, carry};
 pub use traffic_end::{Task, TrafficEnd};
 pub use wire::{Wire, WireOutcome, kernel_helpers};

@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::daemon::Daemon;
-use lab::guest::Namespace;
+use lab::fixture::{Amount, Ends, Flow, carry};
+use lab::guest::{GuestError, Namespace};
 use serde_json::Value as Json;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringmain");
@@ -219,24 +220,12 @@ impl Site {
     /// TCP streams with both kernels' segmentation, both ways.
     fn streams(&self, family: &Family) {
         let ends = [&self.guest, &self.theirs];
-        let start = |at: &Namespace, words: &str| {
-            let mut iperf = at.command("iperf");
-            iperf.args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
-            Killed(iperf.spawn().unwrap())
-        };
-        let v6 = if family.option == "-6" { " -V" } else { "" };
-        for (server, client) in [(0, 1), (1, 0)] {
-            let _server = start(ends[server], &format!("-s{v6} -p 5001"));
-            let began = Instant::now();
-            let words = format!("-c {}{v6} -p 5001 -P 2 -n 4M -f b", family.inner[server]);
-            loop {
-                let done = ends[client].run("iperf", words.split(' '));
-                // It listens a moment after its start.
-                if done.is_ok_and(|said| said.lines().any(|line| line.starts_with("[SUM]"))) {
-                    break;
-                }
-                assert!(began.elapsed() < Duration::from_secs(60), "{words}");
-            }
+        for (to, from) in [(0, 1), (1, 0)] {
+            let address = family.inner[to].into();
+            let flow = Flow { from: ends[from], to: ends[to], address, streams: 2, batches: None };
+            let carried = carry(&[flow], Amount::Bytes(4 << 20), |_| Ok::<_, GuestError>(()));
+            let ends = carried.unwrap().ends;
+            assert!(ends.iter().all(Ends::complete), "{}: {ends:?}", family.option);
         }
     }
 }

@@ -6,11 +6,9 @@ mod pings;
 mod requests;
 mod site;
 
-use std::process::Stdio;
-use std::time::Duration;
-
+use lab::fixture::{Amount, Ends, Flow, carry};
 use lab::frr::Daemon;
-use lab::guest::{ChildProcess, Deadline, Namespace};
+use lab::guest::{GuestError, Namespace};
 
 use pings::Pings;
 use requests::Requests;
@@ -49,23 +47,13 @@ fn fabric_over(underlay: Underlay, keys: &str) -> Site {
     site
 }
 
-/// A TCP stream between guests.
+/// TCP streams between guests.
 fn stream(site: &Site, from: usize, to: usize, v6: bool) {
-    let version: &[&str] = if v6 { &["-V"] } else { &[] };
-    let mut server = site.guests[to].command("iperf");
-    server.arg("-s").args(version).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut server = ChildProcess::start(&mut server).unwrap();
-    let mut deadline = Deadline::new(Duration::from_secs(60));
-    loop {
-        let mut client = site.guests[from].command("iperf");
-        client.args(["-c", &guest(to, v6), "-P", "2", "-n", "4M", "-f", "b"]).args(version);
-        let said = client.output().unwrap();
-        // It listens a moment after its start.
-        if String::from_utf8_lossy(&said.stdout).contains("[SUM]") {
-            break;
-        }
-        assert!(!deadline.is_over() && server.ended().is_none(), "{from} to {to}");
-    }
+    let ends = [from, to].map(|host| &site.guests[host]);
+    let address = guest(to, v6);
+    let flow = Flow { from: ends[0], to: ends[1], address, streams: 2, batches: None };
+    let carried = carry(&[flow], Amount::Bytes(4 << 20), |_| Ok::<_, GuestError>(())).unwrap();
+    assert!(carried.ends.iter().all(Ends::complete), "{from} to {to}: {:?}", carried.ends);
 }
 
 /// Streams between all hosts that FRR announces, over an underlay of this name.
