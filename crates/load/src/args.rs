@@ -166,7 +166,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=8))]
     pub regions: u64,
 
-    /// Number of threads, among which guests are distributed
+    /// Number of threads, among which pairs of guests are distributed, or guests if there are more
+    /// threads than pairs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
 

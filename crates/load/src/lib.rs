@@ -112,8 +112,11 @@ fn run_threads<R: DriverRing>(
     stop: &AtomicBool,
 ) -> Result<(Vec<Outcome>, Shares), Error> {
     let mut groups: Vec<Vec<Endpoint<R>>> = (0..args.threads).map(|_| Vec::new()).collect();
+    // In a closed loop, a sender that sleeps is woken by what its own thread receives: a pair stays
+    // together where that is possible.
+    let together = if args.threads * 2 <= endpoints.len() { 2 } else { 1 };
     for (i, endpoint) in endpoints.into_iter().enumerate() {
-        groups[i % args.threads].push(endpoint);
+        groups[i / together % args.threads].push(endpoint);
     }
     thread::scope(|scope| {
         let start = |(i, group): (usize, Vec<Endpoint<R>>)| {
