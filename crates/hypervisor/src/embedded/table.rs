@@ -45,8 +45,14 @@ struct Active {
     entry: Option<Entry>,
 }
 
+/// An active entry on a cache line of its own: workers of different queues use grants that lie side
+/// by side.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct ActiveLine(Mutex<Active>);
+
 /// The active entries of some consecutive references.
-type Chunk = Box<[Mutex<Active>]>;
+type Chunk = Box<[ActiveLine]>;
 
 /// A domain's memory and grant table.
 #[derive(Debug)]
@@ -148,7 +154,7 @@ impl Table {
         let frames = frames.clamp(self.frames.load(Ordering::Relaxed), FRAMES);
         let entries = frames * self.version().per_frame();
         for chunk in self.active.iter().take(entries.div_ceil(CHUNK) as usize) {
-            chunk.get_or_init(|| (0..CHUNK).map(|_| Mutex::default()).collect());
+            chunk.get_or_init(|| (0..CHUNK).map(|_| ActiveLine::default()).collect());
         }
         self.frames.store(frames, Ordering::Relaxed);
         frames
@@ -158,7 +164,7 @@ impl Table {
     pub fn set_version(&self, version: Version) -> bool {
         let _alone = self.lock.write(&self.readers);
         let entries = self.active.iter().filter_map(OnceLock::get).flatten();
-        if entries.into_iter().any(|active| lock(active).uses > 0) {
+        if entries.into_iter().any(|active| lock(&active.0).uses > 0) {
             return false;
         }
         self.version.store(version.number(), Ordering::Relaxed);
@@ -176,7 +182,7 @@ impl Table {
 
     fn active(&self, reference: GrantRef) -> Option<MutexGuard<'_, Active>> {
         let chunk = self.active.get((reference.0 / CHUNK) as usize)?.get()?;
-        chunk.get((reference.0 % CHUNK) as usize).map(lock)
+        chunk.get((reference.0 % CHUNK) as usize).map(|active| lock(&active.0))
     }
 
     /// Begins a use of a grant. Returns the granted page or bytes.
