@@ -90,6 +90,7 @@ pub fn work(plan: &Plan, time: Duration) -> io::Result<(u64, f64)> {
     let guests = (1..=domains as u16).map(|id| machine.guest(DomId(id), pages, Version::V1));
     let guests = guests.collect::<Result<Vec<_>, _>>().map_err(io::Error::other)?;
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let cpus = std::thread::available_parallelism()?.get();
     let began = Instant::now();
     std::thread::scope(|scope| {
         let mut all = Vec::new();
@@ -99,6 +100,8 @@ pub fn work(plan: &Plan, time: Duration) -> io::Result<(u64, f64)> {
             let (grants, domain, stop, done) =
                 (Arc::clone(&grants), DomId(own as u16 + 1), &stop, &done);
             all.push(scope.spawn(move || {
+                // Two that shared a CPU would not wait for each other.
+                cpu::pin(n % cpus)?;
                 let worked = match plan.task {
                     Task::Copy { .. } => copy(&*grants, domain, &pages, plan.task, stop),
                     Task::Map => map(&*grants, domain, &pages, stop),

@@ -28,8 +28,6 @@ const QUANTUM: usize = 64;
 /// Between the bursts of a paced sender, and how long those are.
 const PACE: Duration = Duration::from_micros(50);
 const BURST: usize = 4;
-/// The hash key; any key serves.
-const KEY: [u8; 40] = [0x6d; 40];
 
 /// The role of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +88,10 @@ impl TestGuest {
             .map_err(io::Error::other)?;
         await_state(&frontend, State::Connected)?;
         let (queues, mut caller) = connected;
-        let kept = caller.as_mut().map_or(Ok(StaticGrants::default()), |caller| {
-            if queues.len() > 1 {
-                caller.set_hash(queues.len() as u16, &KEY)?;
-            }
-            StaticGrants::add_all(caller, &queues)
-        });
+        // Like a stock Linux guest, it leaves the choice of its queue to the backend.
+        let kept = caller
+            .as_mut()
+            .map_or(Ok(StaticGrants::default()), |caller| StaticGrants::add_all(caller, &queues));
         let kept = kept.map_err(io::Error::other)?;
         Ok(TestGuest { queues, mac, _frontend: frontend, _line: line, _control: (caller, kept) })
     }
