@@ -18,7 +18,7 @@ mod wire;
 
 pub use cable::{Cable, DEVICE, UPLINK, whole_frames};
 pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, check_conserved};
-pub use disk_host::{DiskHost, DiskHostSpec, Reads};
+pub use disk_host::{DiskHost, DiskHostSpec, Placement, Reads};
 pub use generator::{GeneratorSetup, generate, ports as generator_ports};
 pub(crate) use guest_pair::GuestPair;
 pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};

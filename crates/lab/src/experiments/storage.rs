@@ -8,7 +8,7 @@ use crate::experiment::{
     About, Change, Experiment, Figure, Finding, LabError, Measure, Outcome, Platform, Plot, Point,
     Published, Results, Setup, Size, Source, Verdict,
 };
-use crate::fixture::{DiskHost, DiskHostSpec};
+use crate::fixture::{DiskHost, DiskHostSpec, Placement};
 use crate::plot::{Axis, Shape};
 use crate::statistics::{Summary, digits};
 
@@ -194,7 +194,7 @@ fn measure(setup: &Setup, point: &Point) -> Result<Outcome, LabError> {
     let series = SERIES.iter().find(|(name, ..)| *name == point.series);
     let (_, design, mapped) = *series.ok_or(LabError::Setting("series"))?;
     let (workers, guests) = (point.get("workers")?, point.get("guests")?);
-    let spec = DiskHostSpec { design, mapped, workers, guests, pinned: false };
+    let spec = DiskHostSpec { design, mapped, workers, guests, placement: Placement::Free };
     let reads = DiskHost::start(&spec)?.read(setup.time)?;
     let mut outcome = Outcome::default();
     let all: f64 = reads.rates.iter().sum();

@@ -19,6 +19,14 @@ pub struct Frame {
 pub struct Queue {
     /// The thread.
     pub owner: usize,
+    /// The role of the thread for these frames.
+    pub role: Role,
+    /// The worker that fills it, if it belongs to a receiver.
+    pub feeder: Option<usize>,
+    /// How many frames more the worker may put into it.
+    pub room: usize,
+    /// With how many frames a sleeping thread is woken.
+    pub wakes_at: usize,
     /// The frames come from another worker, which has classified them already.
     pub crossed: bool,
     /// In the order in which they came.
@@ -54,7 +62,7 @@ pub enum State {
 /// A thread.
 #[derive(Debug)]
 pub struct Actor {
-    /// The role of the thread.
+    /// The role of the thread for its burst.
     pub role: Role,
     /// Which CPUs it runs on.
     pub cpus: usize,

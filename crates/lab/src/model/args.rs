@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use super::ASSUMPTIONS;
 use super::advise::Question;
 use super::check;
+use super::costs::{Era, Transport};
 use super::curves;
 use super::error::ModelError;
 use super::inputs::Inputs;
 use super::measure::Meter;
 use super::results::Results;
+use super::rounds;
 use crate::bench::BenchError;
 use crate::folders::folder;
 use crate::interrupt;
@@ -19,8 +21,8 @@ use crate::progress::Progress;
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// Measure the cost of single operations on this machine, check the model against measurements
-    /// where possible, and draw curves. The measurement takes 5 minutes on an idle machine, and up
-    /// to 20 minutes on a busy machine
+    /// where possible, and draw curves. The measurement takes 4 minutes on an idle machine, and up
+    /// to 15 minutes on a busy machine
     #[arg(long)]
     pub measure: bool,
 
@@ -31,6 +33,10 @@ pub struct Args {
     /// Rate at which each guest sends, in Gb/s
     #[arg(long, value_name = "GBPS", requires = "guests", value_parser = rate)]
     pub rate: Option<f64>,
+
+    /// The guests are those of QEMU on KVM, with vhost-user ports [default: guests of Xen]
+    #[arg(long, requires = "guests")]
+    pub vhost_user: bool,
 
     /// Length of a frame in bytes. For guests that use TCP segmentation offload, as most guests do,
     /// 64000 is a closer estimate
@@ -84,8 +90,10 @@ pub fn run(args: &Args) -> Result<(), ModelError> {
         println!("NOT TO BE TRUSTED: {why}.\n");
     }
     let Some((guests, rate)) = args.guests.zip(args.rate) else { return draw(args, &inputs) };
-    let question =
-        Question { guests: guests.into(), rate, bytes: args.frame.into(), seed: args.seed };
+    let transport =
+        if args.vhost_user { Transport::VhostUser } else { Transport::Grants(Era::New) };
+    let (guests, bytes) = (guests.into(), args.frame.into());
+    let question = Question { transport, guests, rate, bytes, seed: args.seed };
     let answer = question.answer(&inputs);
     let cpus = args
         .cpus
@@ -97,9 +105,8 @@ pub fn run(args: &Args) -> Result<(), ModelError> {
 fn measure(args: &Args) -> Result<(), ModelError> {
     interrupt::listen().map_err(|source| BenchError::Start { what: "handle signals", source })?;
     let (progress, mut meter) = (Progress::new(), Meter::new());
-    let inputs = meter.inputs(&progress)?;
+    let (inputs, points) = rounds::run(&mut meter, &progress)?;
     inputs.write(&args.inputs)?;
-    let points = check::check(&inputs, &mut meter, &progress)?;
     println!("{}", check::table(&points));
     let [least, most] = meter.pace();
     if meter.disturbed > 0 {

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use maud::{Markup, PreEscaped, html};
 
-use super::advise::{MOST_QUEUES, SCOPE};
+use super::advise::MOST_QUEUES;
 use super::check::{self, Point, What};
-use super::costs::{Costs, Era};
+use super::costs::{Costs, Era, Frames, Transport};
 use super::inputs::Inputs;
 use super::measure::GUESTS;
 use super::scene::{Host, Scene};
@@ -53,9 +53,9 @@ pub fn draw(inputs: &Inputs, points: &[Point], file: &Path) -> Result<PathBuf, M
     for curve in [
         copies(inputs, points),
         maps(inputs, points),
-        workers(inputs),
-        queues(inputs),
-        guests(inputs),
+        workers(inputs, points),
+        queues(inputs, points),
+        guests(inputs, points),
         storage(inputs, points),
     ] {
         let svg = lines(&curve.x, &curve.y, &curve.lines)?;
@@ -103,7 +103,6 @@ fn head(inputs: &Inputs, file: &Path) -> Markup {
             "Dashed lines are " strong { "predictions" } ": a simulation with the costs of \
             single operations on this machine. Only solid lines with markers are measured."
         }
-        p { (SCOPE) }
         (facts)
     }
 }
@@ -134,7 +133,8 @@ fn predicted(
 /// The measurements of both designs, in multiples of `unit`.
 fn measured(points: &[Point], what: What, unit: f64) -> Vec<Line> {
     let line = |era: Era| {
-        let own = points.iter().filter(|point| point.what == what && point.era == era);
+        let transport = Transport::Grants(era);
+        let own = points.iter().filter(|point| point.what == what && point.transport == transport);
         let dot = |point: &Point| Dot {
             least: point.measured.least / unit,
             most: point.measured.most / unit,
@@ -185,32 +185,64 @@ fn maps(inputs: &Inputs, points: &[Point]) -> Curve {
 /// Frames of nearly 64 KiB, in Gb/s, between pairs of guests with CPUs of their own.
 fn gbps(
     inputs: &Inputs,
-    costs: &Costs<'_>,
+    transport: Transport,
     (pairs, workers, queues): (usize, usize, usize),
 ) -> f64 {
-    let bytes = inputs.new.large.bytes;
+    let costs = Frames::new(inputs, transport);
+    let bytes = costs.large();
     let host = Host::Apart { workers, guests: usize::MAX };
     let frames = FRAMES * workers.max(pairs) as u64;
     let scene = Scene { frames, ..Scene::pairs(pairs, workers, queues, STREAMS) };
     run(&costs.carrying(scene, bytes, host)).rate() * bytes * 8e-9
 }
 
-fn workers(inputs: &Inputs) -> Curve {
+/// Predictions for frames over `places`, with the error that predictions with two workers have on
+/// this machine.
+fn carried(
+    inputs: &Inputs,
+    points: &[Point],
+    places: &[usize],
+    size: impl Fn(usize) -> (usize, usize, usize),
+) -> Vec<Line> {
+    let line = |transport: Transport| {
+        let error = check::largest_error(points, transport).unwrap_or(0.0);
+        let dot = |place: &usize| {
+            let y = gbps(inputs, transport, size(*place));
+            // A measurement of 1 was predicted as 1 + error or as 1 - error.
+            let (least, most) = (y / (1.0 + error), y / (1.0 - error).max(0.01));
+            Dot { least, most, ..Dot::new(*place as f64, y) }
+        };
+        let dots = places.iter().map(dot).filter(|dot| dot.y > 0.0).collect();
+        let name = match error {
+            0.0 => format!("{}, predicted", transport.name()),
+            error => {
+                format!(
+                    "{}, predicted, error at two workers {:.0} %",
+                    transport.name(),
+                    error * 100.0
+                )
+            }
+        };
+        Line { name, kind: Kind::Predicted, dots }
+    };
+    Transport::ALL.map(line).into()
+}
+
+fn workers(inputs: &Inputs, points: &[Point]) -> Curve {
     Curve {
         name: "workers",
         title: "Twenty pairs of guests",
         text: "Eight streams from one guest of each pair to the other, as many queues as workers \
                but 16 at most, frames of nearly 64 KiB, guests with CPUs of their own. There are \
-               no measured points: they would take more CPUs than are used for measurements here.",
+               no measured points: they would take more CPUs than are used for measurements here. \
+               Bands show the largest error of frames with two workers on this machine.",
         x: axis("workers"),
         y: axis("throughput of all pairs, Gb/s"),
-        lines: predicted(inputs, WORKERS, |costs, workers| {
-            gbps(inputs, costs, (20, workers, workers.min(MOST_QUEUES)))
-        }),
+        lines: carried(inputs, points, WORKERS, |workers| (20, workers, workers.min(MOST_QUEUES))),
     }
 }
 
-fn queues(inputs: &Inputs) -> Curve {
+fn queues(inputs: &Inputs, points: &[Point]) -> Curve {
     let queues: Vec<usize> = (1..=SOME).collect();
     Curve {
         name: "queues",
@@ -219,18 +251,18 @@ fn queues(inputs: &Inputs) -> Curve {
         a queue, another queue has none.",
         x: axis("queues of each guest"),
         y: axis("throughput of 8 streams, Gb/s"),
-        lines: predicted(inputs, &queues, |costs, queues| gbps(inputs, costs, (1, SOME, queues))),
+        lines: carried(inputs, points, &queues, |queues| (1, SOME, queues)),
     }
 }
 
-fn guests(inputs: &Inputs) -> Curve {
+fn guests(inputs: &Inputs, points: &[Point]) -> Curve {
     Curve {
         name: "guests",
         title: "More and more pairs, eight workers",
         text: "Eight streams and eight queues for each pair.",
         x: axis("pairs of guests"),
         y: axis("throughput of all pairs, Gb/s"),
-        lines: predicted(inputs, &PAIRS, |costs, pairs| gbps(inputs, costs, (pairs, SOME, SOME))),
+        lines: carried(inputs, points, &PAIRS, |pairs| (pairs, SOME, SOME)),
     }
 }
 
@@ -269,8 +301,15 @@ mod tests {
     fn predictions_are_marked_and_shown_beside_measurements() {
         let dir = tempfile::tempdir().unwrap();
         let measured = Measured { median: 1e5, least: 0.9e5, most: 1.1e5 };
-        let points =
-            [Point { what: What::Maps, era: Era::Old, workers: 1, measured, predicted: 1e5 }];
+        let transport = Transport::Grants(Era::Old);
+        let points = [Point {
+            what: What::Maps,
+            transport,
+            workers: 1,
+            measured,
+            predicted: 1e5,
+            placed_by_kernel: None,
+        }];
         let path = draw(&some(), &points, &dir.path().join("inputs.json")).unwrap();
         let page = fs::read_to_string(path).unwrap();
         for text in ["old design, predicted", "old design, measured", "Assumptions", "0 % (median)"]

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 /// The version of the file's format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
@@ -21,9 +21,9 @@ pub struct Copies {
     pub kept: f64,
     /// For each byte more.
     pub byte: f64,
-    /// Like `claimed`, by each of two threads at once, each with its own guest.
+    /// A thousand bytes, by each of two threads at once, each with its own guest.
     pub apart: f64,
-    /// Like `claimed`, by each of two threads at once, both with the same guest.
+    /// A thousand bytes, by each of two threads at once, both with the same guest.
     pub together: f64,
 }
 
@@ -49,10 +49,24 @@ pub struct Carried {
     pub frame: f64,
     /// The worker: publishing rings, interrupts included.
     pub publish: f64,
+    /// How many interrupts the worker sent, to either guest.
+    pub interrupts: f64,
     /// CPU time of the sender's thread.
     pub sender: f64,
     /// CPU time of the receiver's thread.
     pub receiver: f64,
+    /// All CPU time, where the worker and both guests share one CPU.
+    pub together: f64,
+}
+
+/// Frames between guests whose memory the worker maps, in ns for each frame. The sender and the
+/// receiver are one thread, whose time is counted half for each.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mapped {
+    /// Frames of 64 bytes.
+    pub small: Carried,
+    /// Frames of nearly 64 KiB.
+    pub large: Carried,
 }
 
 /// Reads of 4 KB from a disk whose image is in the page cache, of many guests that have one under
@@ -63,6 +77,8 @@ pub struct Reads {
     pub worker: f64,
     /// CPU time of the guest's thread.
     pub guest: f64,
+    /// All CPU time, where the worker and all guests share one CPU.
+    pub together: f64,
 }
 
 /// Fitted: how long a lock, or the data under it, takes from one CPU to another, in ns.
@@ -113,6 +129,13 @@ pub struct Inputs {
     pub line: f64,
     /// Time from a write to a sleeping thread's descriptor until the thread runs, in ns.
     pub wake: f64,
+    /// Time of such a write, in ns.
+    pub notify: f64,
+    /// How much longer a change of an address space takes where two threads of a process make such
+    /// changes at the same time, in ns.
+    pub address_space: f64,
+    /// Frames between vhost-user guests.
+    pub vhost_user: Mapped,
     /// The hypervisor's oldest design.
     pub old: Generation,
     /// Its newest.
@@ -152,16 +175,48 @@ pub struct Machine {
     pub cpus: usize,
     /// See [`Inputs::pace`].
     pub pace: [f64; 2],
-    /// See [`Inputs::touch`], [`Inputs::line`] and [`Inputs::wake`].
-    pub lines: [f64; 3],
+    /// Its times.
+    pub times: Times,
+}
+
+/// See the fields of [`Inputs`] with these names.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "see Inputs")]
+pub struct Times {
+    pub touch: f64,
+    pub line: f64,
+    pub wake: f64,
+    pub notify: f64,
+    pub address_space: f64,
 }
 
 impl Inputs {
     /// The inputs from these measurements.
-    pub fn new(began: u64, machine: Machine, old: Generation, new: Generation) -> Inputs {
-        let Machine { cpu, cpus, pace, lines: [touch, line, wake] } = machine;
+    pub fn new(
+        began: u64,
+        machine: Machine,
+        [old, new]: [Generation; 2],
+        vhost_user: Mapped,
+    ) -> Inputs {
+        let Machine { cpu, cpus, pace, times } = machine;
+        let Times { touch, line, wake, notify, address_space } = times;
         let ringmain = env!("CARGO_PKG_VERSION").into();
-        Inputs { format: FORMAT, began, cpu, cpus, ringmain, pace, touch, line, wake, old, new }
+        Inputs {
+            format: FORMAT,
+            began,
+            cpu,
+            cpus,
+            ringmain,
+            pace,
+            touch,
+            line,
+            wake,
+            notify,
+            address_space,
+            vhost_user,
+            old,
+            new,
+        }
     }
 
     /// Why the measurements allow no prediction, if they do not.
@@ -202,17 +257,20 @@ impl Inputs {
     fn parse(text: &str) -> Result<Inputs, String> {
         let inputs: Inputs = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let sound = |time: f64| time.is_finite() && (0.0..1e9).contains(&time);
-        let mut times = inputs.old.times().into_iter().chain(inputs.new.times());
         match inputs.format {
-            FORMAT
-                if times.all(sound)
-                    && [inputs.touch, inputs.line, inputs.wake].into_iter().all(sound) =>
-            {
-                Ok(inputs)
-            }
+            FORMAT if inputs.times().into_iter().all(sound) => Ok(inputs),
             FORMAT => Err("not all times are between 0 and a second".into()),
             other => Err(format!("format {other}, and {FORMAT} is known")),
         }
+    }
+
+    /// All times, to be checked.
+    fn times(&self) -> Vec<f64> {
+        let Mapped { small, large } = self.vhost_user;
+        let own = [self.touch, self.line, self.wake, self.notify, self.address_space];
+        let carried = small.times().into_iter().chain(large.times());
+        let generations = self.old.times().into_iter().chain(self.new.times());
+        own.into_iter().chain(carried).chain(generations).collect()
     }
 
     /// Writes a file.
@@ -227,30 +285,25 @@ impl Inputs {
     }
 }
 
+impl Carried {
+    fn times(&self) -> [f64; 8] {
+        let Carried { bytes, frames_per_burst, frame, publish, .. } = *self;
+        let Carried { interrupts, sender, receiver, together, .. } = *self;
+        [bytes, frames_per_burst, frame, publish, interrupts, sender, receiver, together]
+    }
+}
+
 impl Generation {
     /// All of them, to be checked.
     fn times(&self) -> Vec<f64> {
         let Copies { claimed, kept, byte, apart, together } = self.copies;
         let Maps { alone, beside, stolen } = self.maps;
-        let carried = [self.small, self.large];
-        let carried = carried.iter().flat_map(|it| {
-            [it.bytes, it.frames_per_burst, it.frame, it.publish, it.sender, it.receiver]
-        });
-        let all = [
-            claimed,
-            kept,
-            byte,
-            apart,
-            together,
-            alone,
-            beside,
-            stolen,
-            self.reads.worker,
-            self.reads.guest,
-            self.handovers.shared,
-            self.handovers.own,
-        ];
-        all.into_iter().chain(carried).collect()
+        let Handovers { shared, own } = self.handovers;
+        let Reads { worker, guest, together: reads } = self.reads;
+        let copies = [claimed, kept, byte, apart, together];
+        let others = [alone, beside, stolen, shared, own, worker, guest, reads];
+        let carried = self.small.times().into_iter().chain(self.large.times());
+        copies.into_iter().chain(others).chain(carried).collect()
     }
 }
 
@@ -268,24 +321,36 @@ pub(super) mod tests {
             frames_per_burst: 64.0,
             frame: 300.0,
             publish: 10.0,
+            interrupts: 0.0,
             sender: 100.0,
             receiver: 90.0,
+            together: 500.0,
         };
-        let large =
-            Carried { bytes: 64_000.0, frame: 6000.0, sender: 1000.0, receiver: 3000.0, ..small };
+        let large = Carried {
+            bytes: 64_000.0,
+            frames_per_burst: 4.0,
+            frame: 6000.0,
+            sender: 1000.0,
+            receiver: 3000.0,
+            together: 10_000.0,
+            ..small
+        };
         let new = Generation {
             copies,
             maps,
             small,
             large,
-            reads: Reads { worker: 4000.0, guest: 3000.0 },
+            reads: Reads { worker: 4000.0, guest: 3000.0, together: 7000.0 },
             handovers: Handovers { shared: 50.0, own: 100.0 },
         };
         let maps = Maps { alone: 10_000.0, beside: 29_000.0, stolen: 6000.0 };
         let old = Generation { copies: Copies { claimed: 230.0, ..copies }, maps, ..new };
-        let machine =
-            Machine { cpu: "some".into(), cpus: 2, pace: [2.7, 2.8], lines: [6.0, 40.0, 5000.0] };
-        Inputs::new(1, machine, old, new)
+        let times =
+            Times { touch: 6.0, line: 40.0, wake: 5000.0, notify: 1000.0, address_space: 100.0 };
+        let machine = Machine { cpu: "some".into(), cpus: 2, pace: [2.7, 2.8], times };
+        let half = |it: Carried| Carried { frame: it.frame / 2.0, publish: 5.0, ..it };
+        let mapped = Mapped { small: half(small), large: half(large) };
+        Inputs::new(1, machine, [old, new], mapped)
     }
 
     #[test]

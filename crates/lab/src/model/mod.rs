@@ -22,6 +22,7 @@ pub mod measure;
 pub mod outcome;
 pub mod place;
 pub mod results;
+pub mod rounds;
 pub mod scene;
 pub mod sim;
 pub mod stage;

@@ -50,7 +50,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::super::check::What;
-    use super::super::costs::Era;
+    use super::super::costs::{Era, Transport};
     use super::super::inputs::tests::some;
     use super::super::measure::Measured;
     use super::*;
@@ -60,8 +60,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = Results::path(&dir.path().join("inputs.json"));
         let measured = Measured { median: 1.5, least: 1.0, most: 2.0 };
-        let points =
-            vec![Point { what: What::Maps, era: Era::New, workers: 2, measured, predicted: 1.25 }];
+        let transport = Transport::Grants(Era::New);
+        let points = vec![Point {
+            what: What::Reads,
+            transport,
+            workers: 2,
+            measured,
+            predicted: 1.25,
+            placed_by_kernel: Some(measured),
+        }];
         let mut inputs = some();
         assert!(Results::read(&path, &inputs).is_empty());
         Results { began: inputs.began, points: points.clone() }.write(&path).unwrap();

@@ -28,8 +28,9 @@ pub enum Part {
     Work(Time),
     /// Works and holds a lock.
     Locked(Which, Time),
-    /// Flushes the TLBs of all other workers that run.
-    Flush,
+    /// Works under a lock, and flushes the TLBs of all other workers that run before the lock is
+    /// released.
+    Flush(Which, Time),
 }
 
 /// The cost of flushing TLBs.
@@ -54,10 +55,14 @@ pub struct Work {
     pub handoff: Time,
     /// The cost of flushing.
     pub flushing: Flushing,
-    /// How long a grant table's lock takes from one CPU to another.
+    /// How long a grant table's lock takes from one CPU to another, where a thread waits.
     pub handover: Time,
+    /// How long a lock that is free takes from one CPU to another, at most.
+    pub fetch: Time,
     /// The same for the data that all guests have in common.
     pub shared: Time,
+    /// The same for the backend's address space.
+    pub address_space: Time,
 }
 
 /// The work of a guest's thread.
@@ -90,6 +95,8 @@ pub struct Scheduling {
     pub spin: Time,
     /// The time until a sleeping thread with new work runs.
     pub wake: Time,
+    /// The time of the thread that wakes another.
+    pub notify: Time,
 }
 
 /// CPUs.
@@ -102,13 +109,29 @@ pub enum Host {
         /// For all guests together.
         guests: usize,
     },
-    /// All threads share this number.
-    Shared(usize),
+    /// A CPU for each worker, which the guests that the worker serves share with it.
+    Together,
 }
 
 impl Host {
     /// A scene without waits for a CPU.
     pub const ENDLESS: Host = Host::Apart { workers: usize::MAX, guests: usize::MAX };
+}
+
+/// What limits the frames that are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// A window of each stream, as that of TCP: a frame leaves the window when it has arrived.
+    Window(usize),
+    /// The rings of each queue pair. A frame leaves the sender's ring when the worker has delivered
+    /// the frame, and leaves the receiver's ring when the receiver has taken the frame. A sender
+    /// that found its ring full is notified when half of the ring is free.
+    Rings {
+        /// Frames that a ring to the backend holds.
+        tx: usize,
+        /// Frames that a ring to a guest holds.
+        rx: usize,
+    },
 }
 
 /// A scene.
@@ -124,13 +147,14 @@ pub struct Scene {
     pub links: Vec<(usize, usize)>,
     /// Streams of each link.
     pub streams: usize,
-    /// Frames of a stream that are under way, at most.
-    pub window: usize,
+    /// The limit of frames under way.
+    pub limit: Limit,
+    /// Whether the two guests of a link are one thread, as those of the traffic generator.
+    pub joint: bool,
     /// The mean time between two frames of a stream. `None`: a stream sends as many frames as are
     /// carried.
     pub interval: Option<Time>,
-    /// Frames of a burst, at most: as many as a ring holds, and no more than a thread takes at
-    /// once.
+    /// Frames of a worker's burst, at most.
     pub burst: usize,
     /// How streams come to queues.
     pub flows: Flows,
@@ -156,7 +180,8 @@ impl Scene {
             queues,
             links: (0..pairs).map(|pair| (pair * 2, pair * 2 + 1)).collect(),
             streams,
-            window: BURST,
+            limit: Limit::Window(BURST),
+            joint: false,
             interval: None,
             burst: BURST,
             flows: Flows::Hashed,

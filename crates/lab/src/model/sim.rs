@@ -1,8 +1,8 @@
 //! The simulation: threads, their queues, the locks between them, and the CPUs that they run on.
 //!
-//! Streams are closed loops, as TCP is: each has a window of frames under way, and makes another
-//! when one has arrived. Streams thus send no more than arrives, and the rate of arrivals is the
-//! capacity of the whole. A stream with a rate makes a frame at random moments instead, as long as
+//! Streams are closed loops: each has a number of frames under way ([`Limit`]), and makes another
+//! when one has arrived or has left its ring. Streams thus send no more than arrives, and the rate of
+//! arrivals is the capacity of the whole. A stream with a rate makes a frame at random moments instead, as long as
 //! its window is open; frames for which it was closed follow when it opens. The number of events is
 //! bounded for any scene.
 
@@ -11,18 +11,15 @@ use std::mem;
 use super::actor::{Frame, Role, State};
 use super::cpus::Cpus;
 use super::event::{Events, Time, seconds};
-use super::lock::Lock;
+use super::lock::{self, Lock};
 use super::outcome::{Mark, Outcome};
 use super::place::gap;
-use super::scene::{Host, Part, Scene, Which};
+use super::scene::{Host, Limit, Part, Scene, Which};
 use super::stage::Stage;
 
 /// Events, and frames that go one step on, after which a simulation ends, whether it is through or
 /// not.
 const MOST_STEPS: u64 = 20_000_000;
-/// Locks that all guests have in common.
-const SHARED: usize = 3;
-
 /// An event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -50,11 +47,13 @@ struct Allowance {
 /// Runs a scene to its end.
 pub fn run(scene: &Scene) -> Outcome {
     let mut sim = Sim::new(scene);
-    let streams = 0..sim.stage.streams.len();
-    for _ in 0..scene.window {
-        streams.clone().for_each(|stream| sim.open(stream));
+    let windows = sim.stage.windows(scene);
+    let most = windows.iter().copied().max().unwrap_or(0);
+    for n in 0..most {
+        let open = windows.iter().enumerate().filter(|(_, window)| **window > n);
+        open.for_each(|(stream, _)| sim.open(stream, None));
     }
-    streams.for_each(|stream| sim.announce(stream));
+    (0..windows.len()).for_each(|stream| sim.announce(stream));
     while sim.steps < MOST_STEPS && sim.arrived < scene.frames {
         let Some(event) = sim.events.happen() else { break };
         sim.happen(event);
@@ -85,16 +84,16 @@ impl<'a> Sim<'a> {
     fn new(scene: &'a Scene) -> Self {
         let cpus = match scene.host {
             Host::Apart { workers, guests } => vec![Cpus::new(workers), Cpus::new(guests)],
-            Host::Shared(count) => vec![Cpus::new(count)],
+            Host::Together => (0..scene.workers).map(|_| Cpus::new(1)).collect(),
         };
-        let stage = Stage::new(scene, cpus.len() - 1);
+        let stage = Stage::new(scene);
         Sim {
             scene,
             allowances: vec![Allowance::default(); stage.streams.len()],
             stage,
             events: Events::default(),
             cpus,
-            locks: locks(scene),
+            locks: lock::of_scene(scene),
             steps: 0,
             made: 0,
             arrived: 0,
@@ -105,10 +104,10 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// The window of a stream has room for one frame more.
-    fn open(&mut self, stream: usize) {
+    /// The window of a stream has room for one frame more, as thread `by` found.
+    fn open(&mut self, stream: usize, by: Option<usize>) {
         self.allowances[stream].window += 1;
-        self.send(stream);
+        self.send(stream, by);
     }
 
     /// Announces the next frame of a stream that has a rate.
@@ -121,7 +120,7 @@ impl<'a> Sim<'a> {
     }
 
     /// A stream sends a frame, if it may.
-    fn send(&mut self, stream: usize) {
+    fn send(&mut self, stream: usize, by: Option<usize>) {
         let has_rate = self.scene.interval.is_some();
         let allowance = &mut self.allowances[stream];
         if allowance.window == 0 || (has_rate && allowance.due == 0) {
@@ -131,18 +130,29 @@ impl<'a> Sim<'a> {
         allowance.due = allowance.due.saturating_sub(1);
         self.made += 1;
         let frame = Frame { stream, since: self.events.now() };
-        self.put(self.stage.streams[stream].credits, frame);
+        self.put(self.stage.streams[stream].credits, frame, by);
     }
 
-    fn put(&mut self, queue: usize, frame: Frame) {
+    /// Puts a frame into a queue; `by` is the thread that does so.
+    fn put(&mut self, queue: usize, frame: Frame, by: Option<usize>) {
         let queue = &mut self.stage.queues[queue];
         queue.frames.push_back(frame);
-        let who = queue.owner;
+        if queue.frames.len() >= queue.wakes_at {
+            let who = queue.owner;
+            self.wake(who, by);
+        }
+    }
+
+    /// Has a thread look at its queues.
+    fn wake(&mut self, who: usize, by: Option<usize>) {
         let actor = &mut self.stage.actors[who];
         match actor.state {
             State::Idle => {
                 actor.state = State::Waking;
                 self.events.after(self.scene.scheduling.wake, Event::Wake(who));
+                if let Some(by) = by {
+                    self.stage.actors[by].stolen += self.scene.scheduling.notify;
+                }
             }
             State::Spinning => {
                 // The thread begins after all frames of this moment have been put.
@@ -168,7 +178,7 @@ impl<'a> Sim<'a> {
             }
             Event::Due(stream) => {
                 self.allowances[stream].due += 1;
-                self.send(stream);
+                self.send(stream, None);
                 self.announce(stream);
             }
         }
@@ -189,13 +199,17 @@ impl<'a> Sim<'a> {
 
     /// Takes the next burst; without one, polls for a while, or sleeps.
     fn begin(&mut self, who: usize) {
-        let found = self.stage.take(who, self.scene.burst);
+        let found = self.stage.take(self.scene, who);
         let actor = &mut self.stage.actors[who];
         if found {
             actor.began = self.events.now();
             return self.go_on(who);
         }
-        let spin = if actor.role == Role::Worker { self.scene.scheduling.spin } else { 0 };
+        let owed = mem::take(&mut actor.stolen);
+        if owed > 0 {
+            return self.events.after(owed, Event::Step(who));
+        }
+        let spin = if who < self.scene.workers { self.scene.scheduling.spin } else { 0 };
         if spin == 0 || self.cpus[actor.cpus].are_short() {
             return self.idle(who, State::Idle);
         }
@@ -228,9 +242,10 @@ impl<'a> Sim<'a> {
                     self.stage.actors[who].at += 1;
                     return self.hold(who, self.lock(which, frame), hold);
                 }
-                Part::Flush => {
+                Part::Flush(which, hold) => {
                     self.stage.actors[who].at += 1;
-                    return self.flush(who);
+                    let flush = self.flush(who);
+                    return self.hold(who, self.lock(which, frame), hold + flush);
                 }
             }
             self.stage.actors[who].at += 1;
@@ -270,8 +285,8 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Interrupts all other workers that have a CPU.
-    fn flush(&mut self, who: usize) {
+    /// Interrupts all other workers that have a CPU. Returns how long that takes.
+    fn flush(&mut self, who: usize) -> Time {
         let flushing = self.scene.duties.worker.flushing;
         let mut count = 0;
         let workers = self.stage.actors.iter_mut().take(self.scene.workers).enumerate();
@@ -279,7 +294,7 @@ impl<'a> Sim<'a> {
             other.stolen += flushing.stolen;
             count += 1;
         }
-        self.events.after(flushing.wait * count, Event::Step(who));
+        flushing.wait * count
     }
 
     /// A burst is done: its frames go on.
@@ -287,19 +302,18 @@ impl<'a> Sim<'a> {
         let now = self.events.now();
         let actor = &mut self.stage.actors[who];
         actor.busy += now - actor.began;
-        let role = actor.role;
+        let (role, taken) = (actor.role, actor.burst.len());
         let mut burst = mem::take(&mut actor.burst);
-        self.steps += burst.len() as u64;
+        self.steps += taken as u64;
         for frame in burst.drain(..) {
             match role {
-                Role::Sender => self.put(self.stage.streams[frame.stream].tx, frame),
-                Role::Worker => {
-                    let queue = self.stage.way(self.scene, who, frame.stream);
-                    self.crossed += u64::from(self.stage.queues[queue].crossed);
-                    self.put(queue, frame);
-                }
-                Role::Receiver => self.arrive(frame),
+                Role::Sender => self.put(self.stage.streams[frame.stream].tx, frame, Some(who)),
+                Role::Worker => self.deliver(who, frame),
+                Role::Receiver => self.arrive(who, frame),
             }
+        }
+        if role == Role::Receiver {
+            self.refill(who, taken);
         }
         let actor = &mut self.stage.actors[who];
         // Its room is used again.
@@ -319,8 +333,19 @@ impl<'a> Sim<'a> {
         }
     }
 
+    /// A worker puts a frame into the receiver's ring, or hands the frame to another worker.
+    fn deliver(&mut self, who: usize, frame: Frame) {
+        let queue = self.stage.way(self.scene, who, frame.stream);
+        let crossed = self.stage.queues[queue].crossed;
+        self.crossed += u64::from(crossed);
+        self.put(queue, frame, Some(who));
+        if !crossed && matches!(self.scene.limit, Limit::Rings { .. }) {
+            self.open(frame.stream, Some(who));
+        }
+    }
+
     /// A guest has a frame.
-    fn arrive(&mut self, frame: Frame) {
+    fn arrive(&mut self, who: usize, frame: Frame) {
         self.arrived += 1;
         if self.mark.is_some() {
             self.delays += self.events.now() - frame.since;
@@ -329,7 +354,21 @@ impl<'a> Sim<'a> {
             self.mark = Some(self.now());
             self.crossed = 0;
         }
-        self.open(frame.stream);
+        if matches!(self.scene.limit, Limit::Window(_)) {
+            self.open(frame.stream, Some(who));
+        }
+    }
+
+    /// A receiver has given back `count` buffers of its ring.
+    fn refill(&mut self, who: usize, count: usize) {
+        let actor = &self.stage.actors[who];
+        // The queue that the burst came from is the one before the next.
+        let Some(&queue) = actor.queues.get(actor.next - 1) else { return };
+        let queue = &mut self.stage.queues[queue];
+        queue.room = queue.room.saturating_add(count);
+        if let Some(feeder) = queue.feeder.filter(|feeder| self.stage.waits(*feeder)) {
+            self.wake(feeder, Some(who));
+        }
     }
 
     fn now(&self) -> Mark {
@@ -353,11 +392,6 @@ impl<'a> Sim<'a> {
             ..seen
         }
     }
-}
-
-fn locks(scene: &Scene) -> Vec<Lock> {
-    let tables = (0..scene.guests).map(|_| Lock::new(scene.duties.worker.handover));
-    tables.chain((0..SHARED).map(|_| Lock::new(scene.duties.worker.shared))).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::actor::{Actor, Frame, Queue, Role};
 use super::place::{self, choose};
-use super::scene::{Part, Scene};
+use super::scene::{BURST, Host, Limit, Part, Scene};
 
 /// Salts that make the hashes of a stream independent.
 const TX: u64 = 1;
@@ -39,18 +39,23 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Makes the threads and queues. Guests run on the CPUs with number `cpus`, workers on number
-    /// 0.
-    pub fn new(scene: &Scene, cpus: usize) -> Stage {
+    /// Makes the threads and queues.
+    pub fn new(scene: &Scene) -> Stage {
         let mut stage = Stage::default();
-        stage.actors.extend((0..scene.workers).map(|_| Actor::new(Role::Worker, 0)));
+        let cpus = |worker| if scene.host == Host::Together { worker } else { 0 };
+        let workers = (0..scene.workers).map(|worker| Actor::new(Role::Worker, cpus(worker)));
+        stage.actors.extend(workers);
         for worker in 0..scene.workers {
-            let queue = stage.queue(worker, true);
+            let queue = stage.queue(worker, Role::Worker);
+            stage.queues[queue].crossed = true;
             stage.handoff.push(queue);
         }
         let mut sends = Vec::new();
-        for workers in place::workers(scene.guests, scene.queues, scene.workers) {
-            let pairs = workers.into_iter().map(|worker| stage.pair(worker, cpus));
+        let places = place::workers(scene.guests, scene.queues, scene.workers);
+        let threads = stage.threads(scene, &places);
+        for (workers, threads) in places.into_iter().zip(threads) {
+            let pairs = workers.into_iter().zip(threads);
+            let pairs = pairs.map(|(worker, threads)| stage.pair(scene, worker, threads));
             let (own, rx): (Vec<_>, Vec<_>) = pairs.unzip();
             sends.push(own);
             stage.rx.push(rx);
@@ -66,22 +71,78 @@ impl Stage {
         stage
     }
 
-    /// A queue pair, and a guest's two threads for it: one sends, one receives.
-    fn pair(&mut self, worker: usize, cpus: usize) -> ((usize, usize), (usize, usize)) {
-        let mut thread = |role| {
-            self.actors.push(Actor::new(role, cpus));
-            self.queue(self.actors.len() - 1, false)
+    /// The threads of all guests, by guest and queue pair: one that sends, and one that receives.
+    /// `places` are the workers of all queue pairs.
+    fn threads(&mut self, scene: &Scene, places: &[Vec<usize>]) -> Vec<Vec<[usize; 2]>> {
+        let mut thread = |worker: &usize| {
+            let cpus = if scene.host == Host::Together { *worker } else { 1 };
+            self.actors.push(Actor::new(Role::Sender, cpus));
+            self.actors.len() - 1
         };
-        let (credits, rx) = (thread(Role::Sender), thread(Role::Receiver));
-        let tx = self.queue(worker, false);
+        if !scene.joint {
+            let mut both = |worker| [thread(worker), thread(worker)];
+            return places.iter().map(|place| place.iter().map(&mut both).collect()).collect();
+        }
+        let mut all = vec![Vec::new(); scene.guests];
+        for &(source, target) in &scene.links {
+            let threads: Vec<_> = places[source].iter().map(|worker| [thread(worker); 2]).collect();
+            all[source].clone_from(&threads);
+            all[target] = threads;
+        }
+        all
+    }
+
+    /// A queue pair, served by `worker` and by a guest's threads.
+    fn pair(
+        &mut self,
+        scene: &Scene,
+        worker: usize,
+        [sender, receiver]: [usize; 2],
+    ) -> ((usize, usize), (usize, usize)) {
+        let credits = self.queue(sender, Role::Sender);
+        let rx = self.queue(receiver, Role::Receiver);
+        let tx = self.queue(worker, Role::Worker);
+        self.queues[rx].feeder = Some(worker);
+        if let Limit::Rings { tx, rx: room } = scene.limit {
+            self.queues[rx].room = room;
+            // Frames with a rate are sent when they are due.
+            let half = if scene.interval.is_none() { tx / 2 } else { 0 };
+            self.queues[credits].wakes_at = half.max(1);
+        }
         ((credits, tx), (rx, worker))
     }
 
-    fn queue(&mut self, owner: usize, crossed: bool) -> usize {
+    fn queue(&mut self, owner: usize, role: Role) -> usize {
         let queue = self.queues.len();
-        self.queues.push(Queue { owner, crossed, frames: Default::default() });
+        self.queues.push(Queue {
+            owner,
+            role,
+            feeder: None,
+            room: usize::MAX,
+            wakes_at: 1,
+            crossed: false,
+            frames: Default::default(),
+        });
         self.actors[owner].queues.push(queue);
         queue
+    }
+
+    /// The frames that each stream may have under way.
+    pub fn windows(&self, scene: &Scene) -> Vec<usize> {
+        let Limit::Rings { tx, .. } = scene.limit else {
+            let Limit::Window(window) = scene.limit else { return Vec::new() };
+            return vec![window; self.streams.len()];
+        };
+        // The streams of a queue share its ring.
+        let of_queue = |queue| {
+            self.streams.iter().enumerate().filter(move |(_, other)| other.credits == queue)
+        };
+        let window = |(number, stream): (usize, &Stream)| {
+            let count = of_queue(stream.credits).count();
+            let before = of_queue(stream.credits).take_while(|(other, _)| *other < number).count();
+            (tx + count - 1 - before) / count
+        };
+        self.streams.iter().enumerate().map(window).collect()
     }
 
     /// The queue that worker `who` puts a stream's frame into: one of its own if the receiver has
@@ -101,21 +162,46 @@ impl Stage {
         self.rx[self.streams[stream].target].iter().all(|(_, worker)| *worker != who)
     }
 
-    /// Takes the next burst for a thread, of at most `most` frames. False: there is none.
-    pub fn take(&mut self, who: usize, most: usize) -> bool {
-        let actor = &mut self.actors[who];
-        let count = actor.queues.len();
+    /// Takes the next burst for a thread. False: there is none.
+    pub fn take(&mut self, scene: &Scene, who: usize) -> bool {
+        let count = self.actors[who].queues.len();
         for n in 0..count {
-            let index = (actor.next + n) % count;
-            let queue = &mut self.queues[actor.queues[index]];
-            let taken = queue.frames.len().min(most);
+            let index = (self.actors[who].next + n) % count;
+            let queue = self.actors[who].queues[index];
+            let taken = self.fitting(scene, who, queue);
             if taken > 0 {
+                let (actor, queue) = (&mut self.actors[who], &mut self.queues[queue]);
                 actor.burst.extend(queue.frames.drain(..taken));
-                (actor.next, actor.crossed, actor.at) = (index + 1, queue.crossed, 0);
+                (actor.role, actor.crossed) = (queue.role, queue.crossed);
+                (actor.next, actor.at) = (index + 1, 0);
                 return true;
             }
         }
         false
+    }
+
+    /// How many frames of a queue a thread can take: no more than a burst, and than the receivers'
+    /// rings have room for. The room is taken at once.
+    fn fitting(&mut self, scene: &Scene, who: usize, queue: usize) -> usize {
+        let waiting = self.queues[queue].frames.len();
+        if self.queues[queue].role != Role::Worker {
+            return waiting.min(BURST);
+        }
+        let most = waiting.min(scene.burst);
+        if matches!(scene.limit, Limit::Window(_)) {
+            return most;
+        }
+        for n in 0..most {
+            let stream = self.queues[queue].frames[n].stream;
+            let way = self.way(scene, who, stream);
+            let target = &mut self.queues[way];
+            match target.room {
+                0 => return n,
+                _ if target.feeder.is_none() => {}
+                _ => target.room -= 1,
+            }
+        }
+        most
     }
 
     /// Whether work waits for a thread.

@@ -13,9 +13,9 @@ pub struct Dot {
     pub x: f64,
     /// The value there.
     pub y: f64,
-    /// The lower end of the error bar; `y` if there is none.
+    /// The lower end of the error bar or band; `y` if there is none.
     pub least: f64,
-    /// The upper end of the bar.
+    /// The upper end of the bar or band.
     pub most: f64,
     /// Whether only the outline is drawn, because the figure cannot be trusted fully.
     pub hollow: bool,
@@ -36,7 +36,8 @@ pub enum Kind {
     /// Figures published by others: grey outlines without a line, because the values between them
     /// are not known here.
     Published,
-    /// Figures computed by a model: a dashed line without points.
+    /// Figures computed by a model: a dashed line without points. The area between the least and
+    /// the most is shaded.
     Predicted,
 }
 
@@ -55,6 +56,8 @@ const GREY: RGBColor = RGBColor(0x59, 0x59, 0x59);
 const SIZE: i32 = 5;
 /// Pixels between the first and the last of all lines at one x.
 const ASIDE: i32 = 36;
+/// How much of its colour a band has.
+const BAND: f64 = 0.15;
 /// Markers of different shapes.
 const MARKERS: usize = 6;
 /// Lengths of dashes and gaps, in pixels: of measured lines, for each further use of all markers;
@@ -160,6 +163,10 @@ fn draw(
     let drawable = |dot: &&Dot| dot.x.is_finite() && dot.y.is_finite();
     let dots: Vec<&Dot> = line.dots.iter().filter(drawable).collect();
     let places: Vec<(i32, i32)> = dots.iter().map(|dot| at(dot.x, dot.y)).collect();
+    if line.kind == Kind::Predicted {
+        band(area, style, &dots, &at)?;
+        return stroke(area, style, &places);
+    }
     stroke(area, style, &places)?;
     for (dot, place) in dots.iter().zip(places) {
         if dot.most > dot.least {
@@ -178,6 +185,22 @@ fn draw(
         }
     }
     Ok(())
+}
+
+/// Shades the area between the least and the most of dots.
+fn band(
+    area: &Area<'_>,
+    style: &Style,
+    dots: &[&Dot],
+    at: &impl Fn(f64, f64) -> (i32, i32),
+) -> Result<(), PlotError> {
+    if dots.iter().all(|dot| dot.most <= dot.least) {
+        return Ok(());
+    }
+    let upper = dots.iter().map(|dot| at(dot.x, dot.most));
+    let lower = dots.iter().rev().map(|dot| at(dot.x, dot.least));
+    let outline: Vec<(i32, i32)> = upper.chain(lower).collect();
+    area.draw(&Polygon::new(outline, style.colour.mix(BAND).filled())).map_err(failed)
 }
 
 /// Draws a line through places, with gaps if its style has any.

@@ -86,7 +86,7 @@ pub(super) fn measure(setting: &Setting, load: Load, time: Duration) -> Result<F
         }
     };
     let daemon = daemon(setting, queues)?;
-    let guests = Guests { queues, size, roles, cpu: None };
+    let guests = Guests { queues, size, roles, cpus: Vec::new() };
     guests.during(&daemon, |meters| {
         watch(&daemon, load, &meters[usize::from(load != Load::Echo)], time)
     })
@@ -100,8 +100,8 @@ pub(crate) struct Guests {
     pub(crate) size: Size,
     /// The role of each guest.
     pub(crate) roles: [Role; 2],
-    /// The only CPU that their threads may use.
-    pub(crate) cpu: Option<usize>,
+    /// The CPU of the threads of each queue, in turn; empty: threads run anywhere.
+    pub(crate) cpus: Vec<usize>,
 }
 
 impl Guests {
@@ -134,7 +134,8 @@ impl Guests {
                         Frames::new(self.size, from, to, at),
                         meter,
                     );
-                    let (stop, cpu) = (&stop, self.cpu);
+                    let cpu = self.cpus.iter().cycle().nth(at.into()).copied();
+                    let stop = &stop;
                     threads.push(scope.spawn(move || {
                         cpu.map_or(Ok(()), cpu::pin)?;
                         vcpu.run(stop).map_err(io::Error::other)

@@ -1,6 +1,7 @@
 //! Times of operations on two CPUs: passing a cache line, waking a thread, interrupting
 //! one that computes.
 
+use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -8,9 +9,16 @@ use std::time::{Duration, Instant};
 
 use crate::bench::embedded::grants::{Plan, work};
 use load::cpu;
+use ring::Memory;
+use vmm_sys_util::eventfd::EventFd;
 
 /// CPUs for two threads that are to run at the same time.
 const CPUS: [usize; 2] = [0, 1];
+/// Until a thread that has nothing to do is asleep.
+const ASLEEP: Duration = Duration::from_micros(200);
+/// Bytes that are mapped and unmapped, and how many changes of the address space that is.
+const PAGE: usize = 4096;
+const CHANGES: u64 = 2;
 
 /// Nanoseconds that a cache line takes from one CPU to another: two threads, each of which waits
 /// until the other has written, and writes.
@@ -89,11 +97,11 @@ pub fn beside(plan: Option<&Plan>, time: Duration) -> io::Result<Beside> {
 /// Nanoseconds that a fixed piece of work takes: shows whether the machine has become slower.
 pub fn pace() -> f64 {
     let began = Instant::now();
-    let mut value = std::hint::black_box(1u64);
+    let mut value = black_box(1u64);
     for _ in 0..2_000_000 {
         value = value.wrapping_mul(6_364_136_223_846_793_005).rotate_left(7) ^ value;
     }
-    std::hint::black_box(value);
+    black_box(value);
     began.elapsed().as_nanos() as f64
 }
 
@@ -103,9 +111,89 @@ pub fn touch() -> f64 {
     let counter = AtomicU64::new(0);
     let began = Instant::now();
     for _ in 0..TURNS {
-        std::hint::black_box(&counter).fetch_add(1, Relaxed);
+        black_box(&counter).fetch_add(1, Relaxed);
     }
     began.elapsed().as_nanos() as f64 / f64::from(TURNS)
+}
+
+/// Nanoseconds that a thread needs to wake another one, which sleeps on an eventfd and runs on
+/// another CPU: the median of many.
+///
+/// # Errors
+/// When there are no two CPUs.
+pub fn notify(time: Duration) -> io::Result<f64> {
+    let (event, woken) = (EventFd::new(0)?, AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (event, woken, stop) = (&event, &woken, &stop);
+        let sleeper = scope.spawn(move || {
+            cpu::pin(CPUS[1])?;
+            while !stop.load(Relaxed) {
+                event.read()?;
+                woken.fetch_add(1, Relaxed);
+            }
+            io::Result::Ok(())
+        });
+        let (began, mut all) = (Instant::now(), Vec::new());
+        let wake = || {
+            let (count, before) = (woken.load(Relaxed), Instant::now());
+            event.write(1)?;
+            let passed = before.elapsed().as_nanos() as f64;
+            while woken.load(Relaxed) == count && !sleeper.is_finished() {
+                std::hint::spin_loop();
+            }
+            // Meanwhile the thread falls asleep again.
+            std::thread::sleep(ASLEEP);
+            io::Result::Ok(passed)
+        };
+        while began.elapsed() < time && !sleeper.is_finished() {
+            all.push(wake()?);
+        }
+        stop.store(true, Relaxed);
+        event.write(1)?;
+        sleeper.join().map_err(|_| io::ErrorKind::Other)??;
+        all.sort_unstable_by(f64::total_cmp);
+        Ok(all.get(all.len() / 2).copied().unwrap_or_default())
+    })
+}
+
+/// Nanoseconds by which a change of the address space takes longer when two threads of a process
+/// map and unmap memory at the same time, than for one thread beside another that only computes.
+/// The kernel makes such changes for one thread at a time.
+///
+/// # Errors
+/// When there are no two CPUs, or memory is short.
+pub fn address_space(time: Duration) -> io::Result<f64> {
+    let rate = |threads: usize| {
+        let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let (stop, count) = (&stop, &count);
+            let run = move |own: usize| {
+                cpu::pin(CPUS[own])?;
+                while !stop.load(Relaxed) {
+                    match own < threads {
+                        true => {
+                            drop(Memory::anonymous(PAGE).map_err(io::Error::other)?);
+                            count.fetch_add(CHANGES, Relaxed)
+                        }
+                        false => black_box(0),
+                    };
+                }
+                io::Result::Ok(())
+            };
+            let all = CPUS.map(|own| scope.spawn(move || run(own)));
+            let began = Instant::now();
+            std::thread::sleep(time);
+            let (count, passed) = (count.load(Relaxed), began.elapsed());
+            stop.store(true, Relaxed);
+            for thread in all {
+                thread.join().map_err(|_| io::ErrorKind::Other)??;
+            }
+            io::Result::Ok(count.max(1) as f64 / passed.as_nanos() as f64)
+        })
+    };
+    // Each holds the kernel's lock for as long as it takes alone.
+    Ok((1.0 / rate(2)? - 1.0 / rate(1)?).max(0.0))
 }
 
 /// Nanoseconds from a write to a sleeping thread's descriptor until that thread, on another CPU,

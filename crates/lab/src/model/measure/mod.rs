@@ -2,32 +2,35 @@
 //! frames with a daemon.
 
 mod carry;
+mod generator;
 pub mod line;
 mod read;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::costs::Era;
-use super::fit::fit;
-use super::inputs::{Copies, Generation, Handovers, Inputs, Machine, Maps, Reads};
+use super::fit::FITTED;
+use super::inputs::{Copies, Generation, Handovers, Inputs, Machine, Mapped, Maps, Reads, Times};
 use crate::bench::BenchError;
 use crate::bench::embedded::grants::{Plan, Task, work};
 use crate::bench::embedded::load::Size;
 use crate::bench::embedded::site::failed;
+pub use crate::fixture::Placement;
 use crate::interrupt;
 use crate::progress::Progress;
 use crate::statistics::Summary;
 pub use carry::Carrying;
+pub use generator::Generating;
 use hypervisor::embedded::Design;
 use load::cpu::cpu_name;
 pub use read::{GUESTS, Reading};
 
 /// How long each measurement is.
 const TIME: Duration = Duration::from_millis(120);
-/// Undisturbed measurements of each cost, of which the median counts.
-pub const RUNS: usize = 5;
+/// Undisturbed measurements of each cost in a round.
+const RUNS: usize = 2;
 /// How often it is tried at most.
-const MOST_RUNS: usize = 20;
+const MOST_RUNS: usize = 8;
 /// How much longer than ever before a fixed piece of work may take for a measurement to count as
 /// undisturbed.
 const STEADY: f64 = 1.1;
@@ -141,10 +144,10 @@ impl Meter {
         threads: usize,
         task: Task,
         apart: bool,
-    ) -> Result<Measured, BenchError> {
+    ) -> Result<Vec<f64>, BenchError> {
         let plan = Plan { design: design(era), threads, task, apart };
         let rate = || work(&plan, TIME).map(|(count, seconds)| count as f64 / seconds);
-        Ok(Measured::of(self.repeat(|| rate().map_err(failed("use grants")))?))
+        self.repeat(|| rate().map_err(failed("use grants")))
     }
 
     /// The same as [`Meter::grants`], for copies from page to page: nanoseconds for each, of each
@@ -156,13 +159,13 @@ impl Meter {
         (pieces, len): (u16, u16),
         apart: bool,
     ) -> Result<f64, BenchError> {
-        let rate = self.grants(era, threads, Task::Copy { pieces, len, offset: 0 }, apart)?.median;
-        Ok(threads as f64 * 1e9 / rate)
+        let rates = self.grants(era, threads, Task::Copy { pieces, len, offset: 0 }, apart)?;
+        Ok(threads as f64 * 1e9 / Measured::of(rates).median)
     }
 
     fn maps(&mut self, era: Era) -> Result<Maps, BenchError> {
         let plan = Plan { design: design(era), threads: 1, task: Task::Map, apart: false };
-        let alone = 1e9 / self.grants(era, 1, Task::Map, false)?.median;
+        let alone = 1e9 / Measured::of(self.grants(era, 1, Task::Map, false)?).median;
         let undisturbed = self.median(|| line::beside(None, TIME).map(|seen| seen.passes))?;
         let seen = self.repeat(|| line::beside(Some(&plan), TIME).map_err(failed("measure")))?;
         let beside = Measured::of(seen.iter().map(|seen| 1e9 / seen.pages).collect()).median;
@@ -175,7 +178,11 @@ impl Meter {
     fn reads(&mut self, era: Era) -> Result<Reads, BenchError> {
         let all = self.repeat(|| Reading { era, workers: 1 }.cost())?;
         let of = |cost: fn(&Reads) -> f64| Measured::of(all.iter().map(cost).collect()).median;
-        Ok(Reads { worker: of(|it| it.worker), guest: of(|it| it.guest) })
+        Ok(Reads {
+            worker: of(|it| it.worker),
+            guest: of(|it| it.guest),
+            together: of(|it| it.together),
+        })
     }
 
     fn generation(&mut self, era: Era) -> Result<Generation, BenchError> {
@@ -185,8 +192,8 @@ impl Meter {
             claimed,
             kept: self.copies(era, 1, (4, 1), false)?,
             byte: ((long - claimed) / f64::from(LONG - 1)).max(0.0),
-            apart: self.copies(era, 2, (1, 1), true)?,
-            together: self.copies(era, 2, (1, 1), false)?,
+            apart: self.copies(era, 2, (1, FITTED as u16), true)?,
+            together: self.copies(era, 2, (1, FITTED as u16), false)?,
         };
         let maps = self.maps(era)?;
         let mut carried = |size| {
@@ -198,29 +205,44 @@ impl Meter {
         Ok(Generation { copies, maps, small, large, reads, handovers: Handovers::default() })
     }
 
-    /// Everything.
+    /// Frames between vhost-user guests.
+    fn mapped(&mut self) -> Result<Mapped, BenchError> {
+        let mut carried = |size| {
+            let all = self.repeat(|| Generating { size, workers: 1 }.profile())?;
+            Ok::<_, BenchError>(carry::median(&all))
+        };
+        Ok(Mapped { small: carried(Size::Small)?, large: carried(Size::Large)? })
+    }
+
+    fn times(&mut self) -> Result<Times, BenchError> {
+        Ok(Times {
+            touch: self.least(|| Ok(line::touch()))?,
+            line: self.least(|| line::transfer(TIME))?,
+            wake: self.median(|| line::wake(TIME))?,
+            notify: self.median(|| line::notify(TIME))?,
+            address_space: self.median(|| line::address_space(TIME))?,
+        })
+    }
+
+    /// All costs. How long locks take from CPU to CPU is to be fitted.
     ///
     /// # Errors
     /// See [`Meter::repeat`].
     pub fn inputs(&mut self, progress: &Progress) -> Result<Inputs, BenchError> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let stage = progress.stage("measuring costs");
-        stage.at("cache lines");
-        let lines = [
-            self.least(|| Ok(line::touch()))?,
-            self.least(|| line::transfer(TIME))?,
-            self.least(|| line::wake(TIME))?,
-        ];
+        stage.at("cache lines and wake-ups");
+        let times = self.times()?;
         stage.at("the oldest design");
         let old = self.generation(Era::Old)?;
         stage.at("the newest design");
         let new = self.generation(Era::New)?;
+        stage.at("vhost-user");
+        let vhost_user = self.mapped()?;
         stage.done("");
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        let machine = Machine { cpu: cpu_name(), cpus, pace: self.pace(), lines };
-        let mut inputs = Inputs::new(began, machine, old, new);
-        fit(&mut inputs);
-        Ok(inputs)
+        let machine = Machine { cpu: cpu_name(), cpus, pace: self.pace(), times };
+        Ok(Inputs::new(began, machine, [old, new], vhost_user))
     }
 }
 

@@ -9,7 +9,7 @@ use super::super::inputs::Reads;
 use crate::bench::BenchError;
 use crate::bench::embedded::site::failed;
 use crate::experiment::LabError;
-use crate::fixture::{self, DiskHost, DiskHostSpec};
+use crate::fixture::{self, DiskHost, DiskHostSpec, Placement};
 
 /// Guests that read at the same time.
 pub const GUESTS: usize = 20;
@@ -30,8 +30,8 @@ impl Reading {
     ///
     /// # Errors
     /// When something does not start, or a guest reports an error of the backend.
-    pub fn rate(&self) -> Result<f64, BenchError> {
-        Ok(self.run(false)?.rates.iter().sum())
+    pub fn rate(&self, placement: Placement) -> Result<f64, BenchError> {
+        Ok(self.run(placement)?.rates.iter().sum())
     }
 
     /// The cost of each read, with one worker that has a CPU to itself.
@@ -39,18 +39,23 @@ impl Reading {
     /// # Errors
     /// As before.
     pub(super) fn cost(&self) -> Result<Reads, BenchError> {
-        let reads = self.run(true)?;
-        let rate = reads.rates.iter().sum::<f64>().max(1.0);
-        Ok(Reads { worker: reads.busy * 1e9 / rate, guest: reads.guests * 1e9 / rate })
+        let rate = |reads: &fixture::Reads| reads.rates.iter().sum::<f64>().max(1.0);
+        let apart = self.run(Placement::Apart)?;
+        let together = self.run(Placement::Together)?;
+        Ok(Reads {
+            worker: apart.busy * 1e9 / rate(&apart),
+            guest: apart.guests * 1e9 / rate(&apart),
+            together: (together.backend + together.guests) * 1e9 / rate(&together),
+        })
     }
 
-    fn run(&self, pinned: bool) -> Result<fixture::Reads, BenchError> {
+    fn run(&self, placement: Placement) -> Result<fixture::Reads, BenchError> {
         let spec = DiskHostSpec {
             design: super::design(self.era),
             mapped: false,
             workers: self.workers,
             guests: GUESTS as u16,
-            pinned,
+            placement,
         };
         let read = || DiskHost::start(&spec)?.read(TIME);
         read().map_err(|error| match error {

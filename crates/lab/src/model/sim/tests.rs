@@ -70,8 +70,10 @@ fn one_lock_for_all_is_held_once_at_a_time() {
 #[test]
 fn a_lock_that_goes_from_cpu_to_cpu_is_slower_than_with_one() {
     let parts = vec![Part::Locked(Which::Target, ns(100.0))];
-    let slow =
-        |workers| run(&scene(workers, Work { handover: ns(100.0), ..work(parts.clone()) })).rate();
+    let slow = |workers| {
+        run(&scene(workers, Work { handover: ns(100.0), fetch: ns(100.0), ..work(parts.clone()) }))
+            .rate()
+    };
     near(slow(1), 1e7, 0.02);
     near(slow(2), 5e6, 0.02);
 }
@@ -91,8 +93,13 @@ fn a_table_for_each_guest_is_a_lock_for_each_guest() {
 fn flushing_tlbs_of_all_cpus_limits_scaling() {
     let flushing = Flushing { wait: ns(100.0), stolen: ns(300.0) };
     let rate = |workers| {
-        let parts = vec![Part::Work(ns(400.0)), Part::Flush];
-        run(&scene(workers, Work { flushing, ..work(parts) })).rate()
+        // Each worker has a sender of its own, and waits for nobody.
+        let parts = vec![Part::Work(ns(400.0)), Part::Flush(Which::Source, 0)];
+        let links = (0..workers).map(|pair| (pair, pair + workers)).collect();
+        let frames = 40_000 * workers as u64;
+        let duties = Duties { worker: Work { flushing, ..work(parts) }, ..Duties::default() };
+        let pairs = Scene::pairs(workers, workers, 1, 4);
+        run(&Scene { links, frames, duties, ..pairs }).rate()
     };
     // Each frame costs 400 ns, and with others 100 + 300 more for each of them.
     for workers in [1, 2, 4, 8] {
@@ -101,10 +108,73 @@ fn flushing_tlbs_of_all_cpus_limits_scaling() {
 }
 
 #[test]
+fn a_lock_is_held_until_the_others_have_flushed() {
+    let flushing = Flushing { wait: ns(100.0), stolen: 0 };
+    let parts = vec![Part::Flush(Which::AddressSpace, ns(50.0))];
+    for workers in [1, 2, 4] {
+        let outcome = run(&scene(workers, Work { flushing, ..work(parts.clone()) }));
+        near(outcome.rate(), 1e9 / (50.0 + 100.0 * (workers - 1) as f64), 0.03);
+    }
+}
+
+#[test]
+fn rings_hold_frames_until_they_are_delivered_or_taken() {
+    let rings = |tx, rx, sender, receiver| {
+        let guest = |frame| Guest { burst: 0, frame: ns(frame) };
+        let duties = Duties {
+            sender: guest(sender),
+            receiver: guest(receiver),
+            ..scene(1, work(vec![Part::Work(ns(100.0))])).duties
+        };
+        run(&Scene {
+            limit: Limit::Rings { tx, rx },
+            burst: 8,
+            duties,
+            ..scene(1, Work::default())
+        })
+    };
+    // The slowest of three limits the rate, and nobody makes more than the rings hold.
+    for (sender, receiver, slowest) in
+        [(10.0, 10.0, 100.0), (300.0, 10.0, 300.0), (10.0, 300.0, 300.0)]
+    {
+        let outcome = rings(32, 16, sender, receiver);
+        near(outcome.rate(), 1e9 / slowest, 0.02);
+        assert_eq!(outcome.made, outcome.arrived + outcome.under_way);
+        // The frames of the receiver's burst have left its ring.
+        assert!(outcome.under_way <= 32 + 16 + 16, "{outcome:?}");
+    }
+    // With a slow receiver, frames wait in both rings.
+    assert!(rings(32, 16, 10.0, 300.0).delay > rings(32, 16, 300.0, 10.0).delay);
+}
+
+#[test]
+fn a_thread_that_wakes_others_pays_for_it() {
+    let rate = |notify| {
+        let scheduling = Scheduling { notify: ns(notify), ..Scheduling::default() };
+        let one = scene(1, work(vec![Part::Work(ns(100.0))]));
+        run(&Scene { limit: Limit::Window(1), streams: 1, scheduling, frames: 2000, ..one }).rate()
+    };
+    // The next frame is there as soon as the worker has woken the receiver.
+    near(rate(0.0), 1e9 / 100.0, 0.01);
+    near(rate(50.0), 1e9 / 150.0, 0.01);
+    near(rate(400.0), 1e9 / 500.0, 0.01);
+}
+
+#[test]
+fn a_pair_that_is_one_thread_sends_or_receives() {
+    let guest = Guest { burst: 0, frame: ns(150.0) };
+    let apart = scene(1, work(vec![Part::Work(ns(100.0))]));
+    let apart =
+        Scene { duties: Duties { sender: guest, receiver: guest, ..apart.duties }, ..apart };
+    near(run(&apart).rate(), 1e9 / 150.0, 0.02);
+    near(run(&Scene { joint: true, ..apart }).rate(), 1e9 / 300.0, 0.02);
+}
+
+#[test]
 fn threads_share_cpus_without_loss() {
     let guest = Guest { burst: 0, frame: ns(150.0) };
     let alone = scene(2, work(vec![Part::Work(ns(100.0))]));
-    let host = Host::Shared(2);
+    let host = Host::Together;
     let outcome = run(&Scene {
         duties: Duties { sender: guest, receiver: guest, ..alone.duties },
         host,
@@ -131,7 +201,7 @@ fn a_polling_worker_needs_no_wake_up() {
     let echo = |spin| {
         let work = work(vec![Part::Work(ns(100.0))]);
         run(&Scene {
-            window: 1,
+            limit: Limit::Window(1),
             streams: 1,
             scheduling: Scheduling { wake: ns(900.0), spin, ..Scheduling::default() },
             frames: 2000,
@@ -167,7 +237,8 @@ fn all_frames_are_accounted_for() {
     for scene in mixed() {
         let outcome = run(&scene);
         assert_eq!(outcome.made, outcome.arrived + outcome.under_way);
-        assert_eq!(outcome.under_way, (scene.links.len() * scene.streams * scene.window) as u64);
+        let Limit::Window(window) = scene.limit else { continue };
+        assert_eq!(outcome.under_way, (scene.links.len() * scene.streams * window) as u64);
         assert_eq!(outcome.links.iter().sum::<u64>(), outcome.frames);
         // Little: what is under way is how much comes in a second, times how long that takes.
         near(outcome.rate() * outcome.delay, outcome.under_way as f64, 0.05);
@@ -201,7 +272,7 @@ fn mixed() -> Vec<Scene> {
         hold(Which::Guests),
         hold(Which::Maptrack),
         hold(Which::AddressSpace),
-        Part::Flush,
+        Part::Flush(Which::AddressSpace, ns(10.0)),
     ];
     let flushing = Flushing { wait: ns(30.0), stolen: ns(10.0) };
     let (handover, shared) = (ns(25.0), ns(40.0));
@@ -213,22 +284,25 @@ fn mixed() -> Vec<Scene> {
         flushing,
         handover,
         shared,
+        address_space: ns(60.0),
+        fetch: ns(20.0),
     };
     let guest = Guest { burst: ns(100.0), frame: ns(40.0) };
     let duties = Duties { worker, sender: guest, receiver: guest };
-    let scheduling = Scheduling { slice: ns(50_000.0), spin: ns(1000.0), wake: ns(2000.0) };
+    let scheduling =
+        Scheduling { slice: ns(50_000.0), spin: ns(1000.0), wake: ns(2000.0), notify: ns(300.0) };
     let of = |scene: Scene, host| Scene {
         host,
         scheduling,
-        window: 16,
+        limit: Limit::Window(16),
         duties: duties.clone(),
         frames: 60_000,
         ..scene
     };
     vec![
-        of(Scene::pairs(3, 2, 2, 5), Host::Shared(3)),
+        of(Scene::pairs(3, 2, 2, 5), Host::Together),
         of(Scene::ring(3, 2, 3, 5), Host::Apart { workers: 2, guests: 4 }),
         of(Scene::pairs(2, 3, 1, 2), Host::ENDLESS),
-        of(Scene { window: BURST * 2, ..Scene::ring(4, 5, 5, 8) }, Host::Shared(2)),
+        of(Scene { limit: Limit::Window(BURST * 2), ..Scene::ring(4, 5, 5, 8) }, Host::Together),
     ]
 }
