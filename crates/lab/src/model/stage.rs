@@ -129,9 +129,9 @@ impl Stage {
 
     /// The frames that each stream may have under way.
     pub fn windows(&self, scene: &Scene) -> Vec<usize> {
-        let Limit::Rings { tx, .. } = scene.limit else {
-            let Limit::Window(window) = scene.limit else { return Vec::new() };
-            return vec![window; self.streams.len()];
+        let tx = match scene.limit {
+            Limit::Window(window) => return vec![window; self.streams.len()],
+            Limit::Rings { tx, .. } => tx,
         };
         // The streams of a queue share its ring.
         let of_queue = |queue| {
@@ -140,7 +140,7 @@ impl Stage {
         let window = |(number, stream): (usize, &Stream)| {
             let count = of_queue(stream.credits).count();
             let before = of_queue(stream.credits).take_while(|(other, _)| *other < number).count();
-            (tx + count - 1 - before) / count
+            ((tx + count - 1 - before) / count).max(1)
         };
         self.streams.iter().enumerate().map(window).collect()
     }
