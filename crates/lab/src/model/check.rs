@@ -86,7 +86,8 @@ pub const ALL: [What; 10] = [
 ];
 
 impl What {
-    /// The predicted count in a second, with `workers` threads or workers.
+    /// The predicted count in a second, with `workers` threads or workers; 0 for a transport that
+    /// has no such thing.
     pub fn predict(self, inputs: &Inputs, transport: Transport, workers: usize) -> f64 {
         let costs = |era| Costs::new(inputs, era);
         match (self, transport) {

@@ -168,13 +168,13 @@ impl<'a> Costs<'a> {
     pub fn reading(&self, guests: usize, workers: usize, mapped: bool, host: Host) -> Scene {
         let Generation { copies, reads, .. } = *self.of();
         let Reads { worker, guest, together } = reads;
-        let cheaper = beside(host, together, worker + guest);
+        let scale = scale(host, together, worker + guest);
         let parts = if mapped {
             let copy = copies.claimed + (PAGE - 1.0) * copies.byte;
-            let rest = Part::Work(ns((worker * cheaper - copy).max(0.0)));
+            let rest = Part::Work(ns((worker * scale - copy).max(0.0)));
             std::iter::once(rest).chain(self.map_parts()).collect()
         } else {
-            spread(self.claim(Which::Target).to_vec(), worker * cheaper)
+            spread(self.claim(Which::Target).to_vec(), worker * scale)
         };
         // A read goes to the worker and back to the same guest.
         let own = Scene::pairs(0, workers, 1, 1);
@@ -188,7 +188,7 @@ impl<'a> Costs<'a> {
             scheduling: scheduling(host, self.inputs.wake / 2.0, 0.0),
             duties: Duties {
                 worker: self.work(parts),
-                sender: Guest { burst: 0, frame: ns(guest * cheaper) },
+                sender: Guest { burst: 0, frame: ns(guest * scale) },
                 ..Duties::default()
             },
             frames: READS * guests.max(workers) as u64,
@@ -223,9 +223,9 @@ fn scheduling(host: Host, wake: f64, notify: f64) -> Scheduling {
     Scheduling { slice: ns(SLICE), spin: ns(SPIN), wake: ns(wake), notify: ns(notify) }
 }
 
-/// How many times as long work takes as it was measured to with two CPUs: `together` ns where all
-/// threads have one CPU, `apart` ns in sum otherwise.
-fn beside(host: Host, together: f64, apart: f64) -> f64 {
+/// How many times as long work takes on a host as it was measured to with guests on another CPU:
+/// `apart` ns in sum there, `together` ns where all threads have one CPU.
+fn scale(host: Host, together: f64, apart: f64) -> f64 {
     if host == Host::Together { together / apart.max(1.0) } else { 1.0 }
 }
 

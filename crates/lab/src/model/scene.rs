@@ -59,9 +59,9 @@ pub struct Work {
     pub handover: Time,
     /// How long a lock that is free takes from one CPU to another, at most.
     pub fetch: Time,
-    /// The same for the data that all guests have in common.
+    /// How long the data that all guests have in common takes from one CPU to another.
     pub shared: Time,
-    /// The same for the backend's address space.
+    /// How long the lock of the backend's address space takes, where a thread waits.
     pub address_space: Time,
 }
 

@@ -3,7 +3,7 @@
 use super::super::event::ns;
 use super::super::inputs::{Carried, Inputs};
 use super::super::scene::{BURST, Duties, Guest, Host, Limit, Scene, Work};
-use super::{Costs, Era, HANDOFF_LINES, PAGE, RING, beside, scheduling, spread, table_of_ends};
+use super::{Costs, Era, HANDOFF_LINES, PAGE, RING, scale, scheduling, spread, table_of_ends};
 use serde::{Deserialize, Serialize};
 
 /// Bytes of a frame that are copied with its head.
@@ -74,8 +74,8 @@ impl<'a> Frames<'a> {
     pub fn carrying(&self, scene: Scene, bytes: f64, host: Host) -> Scene {
         let pages = if bytes > HEAD { (bytes / PAGE).ceil() as usize } else { 0 };
         let alone = self.at(bytes, |it| it.frame + it.publish + it.sender + it.receiver);
-        let cheaper = beside(host, self.at(bytes, |it| it.together), alone);
-        let at = |of: fn(&Carried) -> f64| self.at(bytes, of) * cheaper;
+        let scale = scale(host, self.at(bytes, |it| it.together), alone);
+        let at = |of: fn(&Carried) -> f64| self.at(bytes, of) * scale;
         // A burst of large frames has fewer of them: a worker takes so many slots at once.
         let frames_per_burst = self.at(bytes, |it| it.frames_per_burst).max(1.0);
         // On one CPU, an interrupt is a part of what is measured there. To another CPU, it is
