@@ -20,7 +20,7 @@ mod wire;
 pub use cable::{Cable, DEVICE, UPLINK, whole_frames};
 pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, check_conserved};
 pub use disk_host::{DiskHost, DiskHostSpec, Reads};
-pub use generator::{GeneratorSetup, generate, ports as generator_ports};
+pub use generator::{GeneratorSetup, generate, port as generator_port, ports as generator_ports};
 pub(crate) use guest_pair::GuestPair;
 pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};
 pub use pairs::{Pairs, PairsOutcome, ports};

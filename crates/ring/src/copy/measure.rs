@@ -22,8 +22,8 @@ pub struct Measured {
     pub times: [Times; Method::ALL.len()],
 }
 
-/// How long a method takes for [`BYTES`], and a receiver for reading the copy afterwards. (Stores that
-/// bypass the caches leave the wait to the receiver.)
+/// How long a method takes for [`BYTES`], and a receiver for reading the copy afterwards. (Stores
+/// that bypass the caches leave the wait to the receiver.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// Nanoseconds from memory that is in no cache to memory that is in no cache.

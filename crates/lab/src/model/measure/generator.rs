@@ -7,13 +7,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::super::inputs::Carried;
-use super::carry::cpus_key;
+use super::profiled::profiled;
 use crate::bench::BenchError;
 use crate::bench::embedded::load::Size;
 use crate::bench::embedded::site::{WARM_UP, failed};
-use crate::daemon::{Daemon, DaemonError};
-use crate::fixture::Placement;
-use control::categories::time;
+use crate::daemon::Daemon;
+use crate::fixture::{Placement, generator_port, generator_ports};
 use hypervisor::embedded::Design;
 use load::Report;
 
@@ -50,46 +49,24 @@ impl Generating {
     pub(super) fn profile(&self) -> Result<Carried, BenchError> {
         let together = 1e9 / self.rate(Placement::Together)?.max(1.0);
         let daemon = self.daemon(Placement::Apart)?;
-        let (report, profile) = std::thread::scope(|scope| {
+        let (report, carried) = std::thread::scope(|scope| {
             let sending = scope.spawn(|| self.send(&daemon, Placement::Apart, TIME * 2));
             // Guests of one queue begin at once.
             std::thread::sleep(WARM_UP + TIME / 2);
-            let before = interrupts(&daemon)?;
-            let profile = daemon.client().profile(TIME).map_err(DaemonError::from)?;
-            let after = interrupts(&daemon)?;
+            let carried = profiled(&daemon, &generator_ports(0), TIME)?;
             let report = sending.join().map_err(|_| ended())??;
-            Ok::<_, BenchError>((report, (profile, after - before)))
+            Ok::<_, BenchError>((report, carried))
         })?;
-        let (profile, interrupts) = profile;
-        let port =
-            profile.ports.iter().find(|port| port.name == "to-0").ok_or(DaemonError::Answer)?;
-        let frames = port.frames.max(1) as f64;
-        let step = |name| time(&port.steps_ns, name) as f64 / frames;
         let guest = report.cpu.own / 100.0 * 1e9 / (report.mpps * 1e6).max(1.0);
-        Ok(Carried {
-            bytes: port.bytes as f64 / frames,
-            frames_per_burst: frames / port.bursts.max(1) as f64,
-            frame: ["fetch", "classify", "deliver", "copy"].into_iter().map(step).sum(),
-            publish: step("publish"),
-            interrupts: interrupts as f64 / frames,
-            sender: guest / 2.0,
-            receiver: guest / 2.0,
-            together,
-        })
+        Ok(Carried { sender: guest / 2.0, receiver: guest / 2.0, together, ..carried })
     }
 
     fn daemon(&self, placement: Placement) -> Result<Daemon, BenchError> {
         let config = |dir: &Path| {
-            let port = |name: String| {
-                let socket = dir.join(&name).with_extension("sock");
-                format!(
-                    "[[port]]\nname = \"{name}\"\nkind = \"vhost-user\"\nsocket = \"{}\"\n",
-                    socket.display()
-                )
-            };
-            let [cpus, _] = placement.cpus(self.workers.into());
-            let ports: String = (0..self.workers).flat_map(names).map(port).collect();
-            format!("[workers]\ncount = {}\n{}{ports}", self.workers, cpus_key(&cpus))
+            let ports = (0..self.workers).flat_map(generator_ports);
+            let ports: String = ports.map(|name| generator_port(dir, &name, 1)).collect();
+            let keys = placement.keys(self.workers.into());
+            format!("[workers]\ncount = {}\n{keys}{ports}", self.workers)
         };
         Ok(Daemon::with_design(Design::default(), config, None)?)
     }
@@ -109,7 +86,7 @@ impl Generating {
         let [_, cpus] = placement.cpus(self.workers.into());
         let cpus: String = cpus.iter().map(|cpu| format!("--cpu {cpu} ")).collect();
         let ports: Vec<String> = (0..self.workers)
-            .flat_map(names)
+            .flat_map(generator_ports)
             .map(|name| daemon.dir().join(name).with_extension("sock").display().to_string())
             .collect();
         // All senders connect before the receivers, so both ends of a pair are on the same worker.
@@ -127,19 +104,6 @@ impl Generating {
         let report = load::run(&args);
         report.map_err(|error| failed(io::Error::other(error.to_string())))
     }
-}
-
-/// The names of a pair's ports.
-fn names(pair: u16) -> [String; 2] {
-    ["from", "to"].map(|end| format!("{end}-{pair}"))
-}
-
-/// Interrupts of the first pair so far.
-fn interrupts(daemon: &Daemon) -> Result<u64, BenchError> {
-    let own = names(0);
-    let stats = daemon.stats()?;
-    let ports = stats.ports.iter().filter(|port| own.contains(&port.name));
-    Ok(ports.map(|port| port.total.rx_interrupts + port.total.tx_interrupts).sum())
 }
 
 fn ended() -> BenchError {

@@ -4,6 +4,7 @@
 mod carry;
 mod generator;
 pub mod line;
+mod profiled;
 mod read;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
