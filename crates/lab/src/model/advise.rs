@@ -1,11 +1,11 @@
 //! The number of workers and queues that a host needs, with the reasons.
 
 use super::costs::{Frames, Transport};
-use super::event::ns;
 use super::inputs::Inputs;
-use super::outcome::Outcome;
-use super::scene::{Host, Scene};
-use super::sim::run;
+use simulation::Outcome;
+use simulation::event::ns;
+use simulation::run;
+use simulation::scene::{Host, Scene};
 
 /// Most workers, as in the configuration.
 const MOST_WORKERS: usize = 64;

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use super::costs::{Costs, Frames, Transport};
 use super::inputs::Inputs;
 use super::measure::{Carrying, GUESTS, Generating, Measured, Meter, Placement, Reading};
-use super::scene::{Host, Scene};
-use super::sim::run;
 use crate::bench::BenchError;
 use crate::bench::embedded::grants::Task;
 use crate::bench::embedded::load::Size;
 use crate::progress::Progress;
+use simulation::run;
+use simulation::scene::{Host, Scene};
 
 /// Streams between the two guests, for each queue: the generator's flows.
 const STREAMS: usize = 8;

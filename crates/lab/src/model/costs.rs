@@ -6,10 +6,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Time, ns};
 use super::inputs::{Generation, Inputs, Reads};
-use super::place::Flows;
-use super::scene::{Duties, Flushing, Guest, Host, Limit, Part, Scene, Scheduling, Which, Work};
+use simulation::event::{Time, ns};
+use simulation::place::Flows;
+use simulation::scene::{
+    Duties, Flushing, Guest, Host, Limit, Part, Scene, Scheduling, Which, Work,
+};
 
 mod frames;
 
@@ -247,8 +249,8 @@ fn threads_alone(threads: usize, apart: bool, work: Work) -> Scene {
 #[cfg(test)]
 mod tests {
     use super::super::inputs::tests::some;
-    use super::super::sim::run;
     use super::*;
+    use simulation::run;
 
     pub fn near(is: f64, wanted: f64) {
         assert!((is / wanted - 1.0).abs() < 0.02, "{is} is not {wanted}");

@@ -11,11 +11,11 @@ use super::check::{self, Point, What};
 use super::costs::{Costs, Era, Frames, Transport};
 use super::inputs::Inputs;
 use super::measure::GUESTS;
-use super::scene::{Host, Scene};
-use super::sim::run;
 use super::{ASSUMPTIONS, ModelError};
 use crate::page::{facts, page};
 use crate::plot::{Axis, Dot, Kind, Line, lines};
+use simulation::run;
+use simulation::scene::{Host, Scene};
 
 /// Numbers of workers. The simulation of many takes long.
 const WORKERS: &[usize] =

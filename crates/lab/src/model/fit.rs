@@ -7,7 +7,7 @@
 
 use super::costs::{Costs, Era};
 use super::inputs::{Handovers, Inputs};
-use super::sim::run;
+use simulation::run;
 
 /// Bytes of each copy.
 pub const FITTED: f64 = 1000.0;

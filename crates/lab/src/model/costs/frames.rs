@@ -1,10 +1,10 @@
 //! The costs of frames between guests, and the scene in which they are carried.
 
-use super::super::event::ns;
 use super::super::inputs::{Carried, Inputs};
-use super::super::scene::{BURST, Duties, Guest, Host, Limit, Scene, Work};
 use super::{Costs, Era, HANDOFF_LINES, PAGE, RING, scale, scheduling, spread, table_of_ends};
 use serde::{Deserialize, Serialize};
+use simulation::event::ns;
+use simulation::scene::{BURST, Duties, Guest, Host, Limit, Scene, Work};
 
 /// Bytes of a frame that are copied with its head.
 const HEAD: f64 = 128.0;
@@ -162,9 +162,9 @@ fn limit(scene: &Scene, ring: usize) -> Limit {
 #[cfg(test)]
 mod tests {
     use super::super::super::inputs::tests::some;
-    use super::super::super::sim::run;
     use super::super::tests::near;
     use super::*;
+    use simulation::run;
 
     #[test]
     fn one_worker_carries_what_it_was_measured_to() {

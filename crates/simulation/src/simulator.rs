@@ -8,14 +8,14 @@
 
 use std::mem;
 
-use super::actor::{Frame, Role, State};
-use super::cpus::Cpus;
-use super::event::{Events, Time, seconds};
-use super::lock::{self, Lock};
-use super::outcome::{Mark, Outcome};
-use super::place::gap;
-use super::scene::{Host, Limit, Part, Scene, Which};
-use super::stage::Stage;
+use crate::actor::{Frame, Role, State};
+use crate::cpus::Cpus;
+use crate::event::{Events, Time, seconds};
+use crate::lock::{self, Lock};
+use crate::outcome::{Mark, Outcome};
+use crate::place::gap;
+use crate::scene::{Host, Limit, Part, Scene, Which};
+use crate::stage::Stage;
 
 /// Events, and frames that go one step on, after which a simulation ends, whether it is through or
 /// not.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::event::Time;
+use crate::event::Time;
 
 /// A frame under way.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! Tests against rates that follow from times alone.
 
 use super::*;
-use crate::model::event::ns;
-use crate::model::place::Flows;
-use crate::model::scene::{BURST, Duties, Flushing, Guest, Scheduling, Work};
+use crate::event::ns;
+use crate::place::Flows;
+use crate::scene::{BURST, Duties, Flushing, Guest, Scheduling, Work};
 
 /// One link with a queue for each worker, and evenly spread streams; nothing but workers costs
 /// anything.

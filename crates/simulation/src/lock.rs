@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::event::Time;
-use super::scene::{Scene, Work};
+use crate::event::Time;
+use crate::scene::{Scene, Work};
 
 /// A lock, and what it has seen.
 #[derive(Debug, Default)]

@@ -1,8 +1,8 @@
 //! The threads and queues of a scene, and which stream takes which of them.
 
-use super::actor::{Actor, Frame, Queue, Role};
-use super::place::{self, choose};
-use super::scene::{BURST, Host, Limit, Part, Scene};
+use crate::actor::{Actor, Frame, Queue, Role};
+use crate::place::{self, choose};
+use crate::scene::{BURST, Host, Limit, Part, Scene};
 
 /// Salts that make the hashes of a stream independent.
 const TX: u64 = 1;

@@ -1,8 +1,8 @@
 //! The outcome of a simulation.
 
-use super::actor::Actor;
-use super::event::{Time, seconds};
-use super::lock::Lock;
+use crate::actor::Actor;
+use crate::event::{Time, seconds};
+use crate::lock::Lock;
 
 /// The result of a simulation, without the first tenth of its frames.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! The scene of a simulation: a host, its guests, their traffic, and the cost of each operation.
 
-use super::event::Time;
-use super::place::Flows;
+use crate::event::Time;
+use crate::place::Flows;
 
 /// Frames that a thread takes at once, at most: the worker's own limit.
 pub const BURST: usize = 64;
