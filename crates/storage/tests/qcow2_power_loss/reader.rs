@@ -152,5 +152,6 @@ impl<'a> Disk<'a> {
 /// The stamp of a sector: the number that it begins with, if all else is zero.
 pub fn stamp(bytes: &[u8]) -> Option<u64> {
     let Some((number, rest)) = bytes.split_first_chunk::<8>() else { return Some(0) };
-    rest.iter().all(|byte| *byte == 0).then(|| u64::from_le_bytes(*number))
+    // Compared as a whole: the test spends most of its time here.
+    (rest == &[0; SECTOR as usize][..rest.len()]).then(|| u64::from_le_bytes(*number))
 }
