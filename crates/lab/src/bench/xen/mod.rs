@@ -7,6 +7,7 @@
 //! effects of caches.
 
 pub mod disk;
+pub mod grant_copies;
 mod pair;
 mod result;
 
@@ -38,6 +39,8 @@ const MEMORY: u32 = 256;
 /// The guests' addresses.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const BYTES_PER_MB: f64 = 1e6;
+/// Where this program lies in dom0.
+const PROGRAM: &str = "/usr/local/bin/ringmain-lab";
 
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
@@ -82,8 +85,14 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let points = args.queues.iter().flat_map(|&queues| STREAMS.map(|streams| (queues, streams)));
     let mut tallies: Vec<Tally> =
         points.map(|(queues, streams)| Tally::new(queues, streams)).collect();
-    let stage = progress.stage("the host and its guests boot");
-    let host = Host::boot(&testbed)?;
+    let stage = progress.stage("the host boots");
+    let dom0 = Dom0::boot(&testbed, &Options { counted: true, ..Options::default() })?;
+    stage.done("");
+    let stage = progress.stage("grant copies alone");
+    let grant_copies = grant_copies(&dom0)?;
+    stage.done(&format!("{:.0} thousand instructions per MB", grant_copies / 1e3));
+    let stage = progress.stage("the guests boot");
+    let host = Host::with_guests(dom0)?;
     stage.done("");
     for number in 0..args.runs {
         for system in [Netback::Kernel, Netback::Ringmain] {
@@ -93,7 +102,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
             stage.done("");
         }
     }
-    let comparison = Comparison::new(began, args.runs, args.seconds, &tallies);
+    let comparison = Comparison::new(began, args, grant_copies, &tallies);
     let file = write(&args.out, began, &comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
     Ok(())
@@ -137,8 +146,7 @@ struct Host {
 }
 
 impl Host {
-    fn boot(testbed: &Testbed) -> Result<Host, GuestError> {
-        let dom0 = Dom0::boot(testbed, &Options { counted: true, ..Options::default() })?;
+    fn with_guests(dom0: Dom0) -> Result<Host, GuestError> {
         let create = |name| dom0.create(&DomainSpec { memory: MEMORY, ..DomainSpec::new(name) });
         let (sender, receiver) = (create("sender")?, create("receiver")?);
         [&sender, &receiver].into_iter().try_for_each(|guest| guest.ready(TIMEOUT))?;
@@ -178,6 +186,20 @@ impl Host {
         let (bytes, bits_per_second) =
             iperf::sum(&said).ok_or_else(|| failed("sender", command, said))?;
         Ok(Figure { mbps: bits_per_second / 1e6, instructions: used / (bytes / BYTES_PER_MB) })
+    }
+}
+
+/// Instructions of dom0 for 10^6 bytes of grant copies, with nothing else. No guest is there
+/// yet, so the time that passes is that of dom0.
+fn grant_copies(dom0: &Dom0) -> Result<f64, GuestError> {
+    let program = std::env::current_exe()
+        .map_err(|source| GuestError::Channel { what: "cannot find this program", source })?;
+    dom0.copy(&program, PROGRAM)?;
+    let command = format!("chmod 755 {PROGRAM} && {PROGRAM} grant-copies");
+    let said = dom0.must(&command, TIMEOUT)?;
+    match said.trim().parse::<f64>() {
+        Ok(nanos) => Ok(nanos / INSTRUCTION),
+        Err(_) => Err(failed("dom0", command, said)),
     }
 }
 

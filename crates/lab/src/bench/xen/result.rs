@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::pair::{Better, Pair};
+use super::{Args, INSTRUCTION};
 use load::cpu::cpu_name;
 
 /// The figure of one run of a point.
@@ -36,15 +37,21 @@ impl Tally {
         Tally { queues, streams, ringmain: Vec::new(), kernel: Vec::new() }
     }
 
-    fn row(&self) -> Row {
+    fn row(&self, grant_copies: f64) -> Row {
         let pair = |figure, better| Pair::of(&self.ringmain, &self.kernel, figure, better);
-        Row {
-            queues: self.queues,
-            streams: self.streams,
-            mbps: pair(|figure| figure.mbps, Better::More),
-            dom0_instructions_per_mb: pair(|figure| figure.instructions, Better::Less),
-        }
+        let mbps = pair(|figure| figure.mbps, Better::More);
+        let dom0_instructions_per_mb = pair(|figure| figure.instructions, Better::Less);
+        let bound = bound(&mbps, &dom0_instructions_per_mb, grant_copies);
+        Row { queues: self.queues, streams: self.streams, mbps, dom0_instructions_per_mb, bound }
     }
+}
+
+/// The ratio of throughput that a backend would reach whose only cost in dom0 is that of grant
+/// copies, with guests that do what they do with Ringmain.
+fn bound(mbps: &Pair, dom0: &Pair, grant_copies: f64) -> Option<f64> {
+    let all = |mbps: f64| 8e9 / INSTRUCTION / mbps;
+    let guests = all(mbps.ringmain.median?) - dom0.ringmain.median?;
+    Some(all(mbps.kernel.median?) / (guests + grant_copies))
 }
 
 /// One point.
@@ -58,6 +65,8 @@ pub struct Row {
     pub mbps: Pair,
     /// The cost in dom0.
     pub dom0_instructions_per_mb: Pair,
+    /// The ratio of throughput that grant copies alone allow.
+    pub bound: Option<f64>,
 }
 
 /// A whole comparison.
@@ -73,20 +82,23 @@ pub struct Comparison {
     pub runs: u32,
     /// Seconds of traffic in each.
     pub seconds: u16,
+    /// Instructions of dom0 for 10^6 bytes of grant copies, with nothing else.
+    pub grant_copies_per_mb: f64,
     /// One for each point.
     pub rows: Vec<Row>,
 }
 
 impl Comparison {
     /// The result of these measurements.
-    pub fn new(began: u64, runs: u32, seconds: u16, tallies: &[Tally]) -> Self {
-        let rows = tallies.iter().map(Tally::row).collect();
+    pub fn new(began: u64, args: &Args, grant_copies: f64, tallies: &[Tally]) -> Self {
+        let rows = tallies.iter().map(|tally| tally.row(grant_copies)).collect();
         Comparison {
             began,
             cpu: cpu_name(),
             ringmain: env!("CARGO_PKG_VERSION"),
-            runs,
-            seconds,
+            runs: args.runs,
+            seconds: args.seconds,
+            grant_copies_per_mb: grant_copies,
             rows,
         }
     }
@@ -100,13 +112,20 @@ impl Comparison {
             "", "", "Mbit/s, median (range)", "dom0, 1000 instructions per MB"
         );
         let head = Pair::heads("xen-netback");
-        let _ = writeln!(text, "{:>6} {:>7}{head}{head}", "queues", "streams");
+        let _ = writeln!(text, "{:>6} {:>7}{head}{head}{:>8}", "queues", "streams", "bound");
         for row in &self.rows {
             let _ = write!(text, "{:>6} {:>7}", row.queues, row.streams);
             text += &row.mbps.cells(1.0);
             text += &row.dom0_instructions_per_mb.cells(1e3);
-            text.push('\n');
+            let bound = row.bound.map_or("-".into(), |bound| format!("{bound:.2}"));
+            let _ = writeln!(text, "{bound:>8}");
         }
+        let _ = write!(
+            text,
+            "bound: the ratio of Mbit/s if dom0 did nothing but copy by grants, {:.0} thousand \
+             instructions per MB",
+            self.grant_copies_per_mb / 1e3
+        );
         text
     }
 }
@@ -114,6 +133,7 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Args as _, Command, FromArgMatches as _};
 
     #[test]
     fn above_one_is_better_for_both_figures() {
@@ -121,12 +141,20 @@ mod tests {
         let mut tally = Tally::new(1, 8);
         tally.ringmain = vec![figure(1200.0, 500_000.0), figure(1300.0, 400_000.0)];
         tally.kernel = vec![figure(800.0, 1_000_000.0), figure(1000.0, 1_000_000.0)];
-        let comparison = Comparison::new(0, 2, 6, &[tally]);
+        let args = Command::new("bench-xen");
+        let args = Args::augment_args(args).get_matches_from(["bench-xen"]);
+        let args = Args::from_arg_matches(&args).unwrap();
+        let comparison = Comparison::new(0, &args, 450_000.0 / 2.0, &[tally]);
         let row = &comparison.rows[0];
         assert_eq!(row.mbps.ratio.runs, [1.5, 1.3]);
         assert_eq!(row.dom0_instructions_per_mb.ratio.runs, [2.0, 2.5]);
         let table = comparison.table();
-        for shown in ["1250 (1200-1300)", "900 (800-1000)", "1.40", "450 (400-500)", "2.25"] {
+        // At 1250 Mbit/s, 10^6 bytes take 3.2 million instructions, of which dom0 has 450 thousand.
+        // With half of those they would take 2.975 million; the kernel takes 4.444 million.
+        let bound = row.bound.unwrap();
+        assert!((bound - 4.444 / 2.975).abs() < 1e-3, "{bound}");
+        for shown in ["1250 (1200-1300)", "900 (800-1000)", "1.40", "450 (400-500)", "2.25", "1.49"]
+        {
             assert!(table.contains(shown), "{shown}: {table}");
         }
     }
