@@ -25,23 +25,32 @@ impl Dom0 {
     /// # Errors
     /// When the command does not run in dom0: it may be linked to a C library newer than dom0's.
     pub fn install(&self, binary: &Path) -> Result<(), GuestError> {
-        self.copy(binary, "/usr/local/bin/ringmain")?;
         for (name, script) in SCRIPTS {
             self.write(&format!("/etc/xen/scripts/{name}"), script)?;
         }
-        let check =
-            "chmod 755 /etc/xen/scripts/*-ringmain /usr/local/bin/ringmain && ringmain --version";
-        let said = self.run(check, TIMEOUT)?;
+        self.must("chmod 755 /etc/xen/scripts/*-ringmain", TIMEOUT)?;
+        self.install_program(binary, "ringmain")
+    }
+
+    /// Puts a program of this project in place, as the command `name`.
+    ///
+    /// # Errors
+    /// When it does not run in dom0: it may be linked to a C library newer than dom0's.
+    pub fn install_program(&self, binary: &Path, name: &str) -> Result<(), GuestError> {
+        let to = format!("/usr/local/bin/{name}");
+        self.copy(binary, &to)?;
+        let check = format!("chmod 755 {to} && {name} --version");
+        let said = self.run(&check, TIMEOUT)?;
         if said.text.contains("GLIBC") {
             return Err(GuestError::Tool {
-                tool: "ringmain in dom0".into(),
+                tool: format!("{name} in dom0"),
                 stderr: format!(
                     "dom0 is a Debian 12, and this command was built on something newer: {}",
                     said.text
                 ),
             });
         }
-        said.succeeded("dom0", check).map(drop)
+        said.succeeded("dom0", &check).map(drop)
     }
 
     /// Starts the daemon with this configuration, and waits until it listens.

@@ -7,11 +7,11 @@ use std::time::Instant;
 use hypervisor::{DomId, Granted, Grants, PAGE};
 use ring::copies::Copies;
 
+use super::BYTES_PER_MB;
 use crate::bench::BenchError;
 
 /// Pages of a frame of 64 KiB. The kernel passes as many copies to Xen in one hypercall.
 const PAGES: usize = 16;
-const BYTES_PER_MB: f64 = 1e6;
 
 /// Options of the process.
 #[derive(Clone, Debug, clap::Args)]

@@ -39,8 +39,6 @@ const MEMORY: u32 = 256;
 /// The guests' addresses.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const BYTES_PER_MB: f64 = 1e6;
-/// Where this program lies in dom0.
-const PROGRAM: &str = "/usr/local/bin/ringmain-lab";
 
 /// Options of the comparison.
 #[derive(Clone, Debug, clap::Args)]
@@ -102,7 +100,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
             stage.done("");
         }
     }
-    let comparison = Comparison::new(began, args, grant_copies, &tallies);
+    let comparison = Comparison::new(began, args.runs, args.seconds, grant_copies, &tallies);
     let file = write(&args.out, began, &comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
     Ok(())
@@ -189,17 +187,17 @@ impl Host {
     }
 }
 
-/// Instructions of dom0 for 10^6 bytes of grant copies, with nothing else. No guest is there
-/// yet, so the time that passes is that of dom0.
+/// Instructions of dom0 for 10^6 bytes of grant copies, with nothing else. No guest is there yet,
+/// so the time that passes is that of dom0.
 fn grant_copies(dom0: &Dom0) -> Result<f64, GuestError> {
     let program = std::env::current_exe()
         .map_err(|source| GuestError::Channel { what: "cannot find this program", source })?;
-    dom0.copy(&program, PROGRAM)?;
-    let command = format!("chmod 755 {PROGRAM} && {PROGRAM} grant-copies");
-    let said = dom0.must(&command, TIMEOUT)?;
+    dom0.install_program(&program, "ringmain-lab")?;
+    let command = "ringmain-lab grant-copies";
+    let said = dom0.must(command, TIMEOUT)?;
     match said.trim().parse::<f64>() {
         Ok(nanos) => Ok(nanos / INSTRUCTION),
-        Err(_) => Err(failed("dom0", command, said)),
+        Err(_) => Err(failed("dom0", command.into(), said)),
     }
 }
 
