@@ -126,10 +126,7 @@ fn frames_held_for_a_queue_that_leaves_are_lost_by_name() {
     receivers[0].limit(0);
     sender.send(in_turn(2, 64));
     host.rounds(2);
-    let id = receivers[0].id;
-    host.run_while(|fabric| {
-        fabric.detach(id).unwrap();
-    });
+    host.detach(host.ports[1], &receivers[0]);
     host.rounds(4);
     assert_eq!(host.dropped(0, DropReason::PortDown), 32);
     assert_eq!(sender.completed(), 65);
@@ -142,13 +139,10 @@ fn a_sender_leaves_when_nothing_of_it_is_held_any_more() {
     sender.send(in_turn(2, 128));
     host.rounds(2);
     // Its receiver has credit for 20 ms, which pass while it leaves.
-    let id = sender.id;
-    host.run_while(|fabric| {
-        fabric.detach(id).unwrap();
-    });
+    let port = host.ports[0];
+    host.detach(port, &sender);
     assert_eq!(host.dropped(1, DropReason::HeadOfLine), 32);
     assert_eq!(sender.completed(), 65, "the second burst stays in its ring");
-    let port = host.ports[0];
     receivers[0].limit(usize::MAX);
     let again = host.run_while(|fabric| Peer::attach(fabric, port, 0, Accepts::ALL, 0));
     again.send(in_turn(2, 64));

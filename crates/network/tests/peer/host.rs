@@ -87,6 +87,27 @@ impl Host {
         })
     }
 
+    /// Takes a peer's queue from its port, whose only one it is, and drives all workers until it is
+    /// gone. They are told of it before their time goes on: a thread that starts late changes
+    /// nothing.
+    pub fn detach(&mut self, port: PortId, peer: &Peer) {
+        let Host { fabric, workers, now, .. } = self;
+        std::thread::scope(|scope| {
+            let leaving = scope.spawn(|| fabric.detach(peer.id));
+            while !fabric.placement(port).is_empty() {
+                std::thread::yield_now();
+            }
+            while !leaving.is_finished() {
+                *now += ROUND;
+                for worker in workers.iter_mut() {
+                    worker.run_once(*now);
+                }
+                std::thread::yield_now();
+            }
+            assert!(leaving.join().unwrap().is_some());
+        });
+    }
+
     /// Has station `station` be learnt on its port.
     pub fn learn(&mut self, station: usize, peer: &Peer) {
         let before = peer.completed();
