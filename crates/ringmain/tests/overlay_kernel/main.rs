@@ -3,13 +3,16 @@
 //!
 //! Two hosts, and the guest of ours behind a TAP, are a network namespace each.
 
+mod recording;
+
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lab::daemon::Daemon;
 use lab::fixture::{Amount, Ends, Flow, carry};
 use lab::guest::{GuestError, Namespace};
+use recording::{found, record};
 use serde_json::Value as Json;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ringmain");
@@ -70,16 +73,6 @@ enum Wire {
     Cable,
     /// As between virtual machines, both are.
     Virtual,
-}
-
-/// A process that is killed when it goes.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Family {
@@ -228,32 +221,6 @@ impl Site {
             assert!(ends.iter().all(Ends::complete), "{}: {ends:?}", family.option);
         }
     }
-}
-
-/// Has `tcpdump` keep what comes to the other host.
-fn record(theirs: &Namespace, file: &str) -> Killed {
-    let mut tcpdump = theirs.command("tcpdump");
-    tcpdump.args(["-i", "e0", "-n", "-U", "-c", "4000", "-Z", "root", "-w", file]);
-    let tcpdump = Killed(tcpdump.stderr(Stdio::null()).spawn().unwrap());
-    while !std::fs::metadata(file).is_ok_and(|file| file.len() > 0) {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    tcpdump
-}
-
-/// The recorded datagrams that `tshark` finds for an expression, with all checksums checked.
-fn found(file: &str, expression: &str) -> Vec<String> {
-    let checks = ["ip", "udp", "tcp"].map(|name| format!("{name}.check_checksum:TRUE"));
-    let mut tshark = Command::new("tshark");
-    tshark.args(["-n", "-r", file, "-Y", expression]);
-    // What iperf sends is no message of the protocol that its client's port may be known for.
-    tshark.args(["-d", "tcp.port==5001,data"]);
-    checks.iter().for_each(|check| {
-        tshark.args(["-o", check]);
-    });
-    let done = tshark.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8_lossy(&done.stdout).lines().map(str::to_owned).collect()
 }
 
 fn one_network(outer: &Family, underlay: Underlay) {
