@@ -10,6 +10,9 @@ use super::{Deadline, Guest, GuestError, Shell};
 
 /// How often a wait looks.
 const STEP: Duration = Duration::from_millis(20);
+/// How long a migration may take before QEMU is allowed twice the downtime. A guest that writes to
+/// more memory than a busy machine copies in that time would never be stopped.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// QEMU's figures of a completed migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,7 @@ pub struct Migrated {
 impl Guest {
     /// Migrates the guest to the QEMU of `target`, which was started to listen at `incoming`, and
     /// waits until that has all of it. The guest is stopped here then, and runs on there unless
-    /// its QEMU was started to wait.
+    /// its QEMU was started to wait. While it takes long, the downtime of its [`Pace`] is doubled.
     ///
     /// # Errors
     /// When a monitor refuses, or the migration fails or takes longer than `limit`.
@@ -37,12 +40,13 @@ impl Guest {
     ) -> Result<Migrated, GuestError> {
         // A QEMU answers once it listens.
         target.monitor("query-status", json!({}))?;
-        let Pace { bandwidth, downtime } = self.pace;
+        let Pace { bandwidth, mut downtime } = self.pace;
         let pace = json!({ "max-bandwidth": bandwidth, "downtime-limit": downtime });
         self.monitor("migrate-set-parameters", pace)?;
         let uri = json!({ "uri": format!("unix:{}", incoming.display()) });
         self.monitor("migrate", uri)?;
         let mut deadline = Deadline::new(limit);
+        let mut patience = Deadline::new(PATIENCE);
         loop {
             let state = self.monitor("query-migrate", json!({}))?;
             match state["status"].as_str() {
@@ -58,6 +62,12 @@ impl Guest {
                     });
                 }
                 _ if deadline.is_over() => return Err(self.late("its migration", limit)),
+                _ if patience.is_over() => {
+                    downtime *= 2;
+                    let pace = json!({ "downtime-limit": downtime });
+                    self.monitor("migrate-set-parameters", pace)?;
+                    patience = Deadline::new(PATIENCE);
+                }
                 _ => std::thread::sleep(STEP),
             }
         }
