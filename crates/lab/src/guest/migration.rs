@@ -13,6 +13,8 @@ const STEP: Duration = Duration::from_millis(20);
 /// How long a migration may take before QEMU is allowed twice the downtime. A guest that writes to
 /// more memory than a busy machine copies in that time would never be stopped.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest downtime that QEMU takes, in milliseconds.
+const MOST_DOWNTIME: u64 = 2_000_000;
 
 /// QEMU's figures of a completed migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,7 @@ impl Guest {
                 }
                 _ if deadline.is_over() => return Err(self.late("its migration", limit)),
                 _ if patience.is_over() => {
-                    downtime *= 2;
+                    downtime = MOST_DOWNTIME.min(downtime * 2);
                     let pace = json!({ "downtime-limit": downtime });
                     self.monitor("migrate-set-parameters", pace)?;
                     patience = Deadline::new(PATIENCE);
