@@ -1,25 +1,15 @@
 //! What came over the wire, as a program that nobody here wrote has recorded and reads it.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lab::guest::Namespace;
-
-/// A process that is killed when it goes.
-pub struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use lab::guest::{ChildProcess, Namespace};
 
 /// Has `tcpdump` keep what comes to the other host.
-pub fn record(theirs: &Namespace, file: &str) -> Killed {
+pub fn record(theirs: &Namespace, file: &str) -> ChildProcess {
     let mut tcpdump = theirs.command("tcpdump");
     tcpdump.args(["-i", "e0", "-n", "-U", "-c", "4000", "-Z", "root", "-w", file]);
-    let tcpdump = Killed(tcpdump.stderr(Stdio::null()).spawn().unwrap());
+    let tcpdump = ChildProcess::start(tcpdump.stderr(Stdio::null())).unwrap();
     while !std::fs::metadata(file).is_ok_and(|file| file.len() > 0) {
         std::thread::sleep(Duration::from_millis(10));
     }
