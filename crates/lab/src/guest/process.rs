@@ -7,8 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
-/// A child that is killed when this value is dropped, and by the kernel when the thread that
-/// started it ends in any other way.
+/// A child that is killed when this value is dropped, with all processes of its group, and by the
+/// kernel, alone, when the thread that started it ends in any other way.
 ///
 /// The kernel's rule is about the thread, not the process: start children from a thread that stays.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl ChildProcess {
     /// # Errors
     /// As waiting for a child.
     pub fn stop(mut self, limit: Duration) -> io::Result<ExitStatus> {
-        if let Some(pid) = i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw) {
+        if let Some(pid) = self.pid() {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let mut deadline = Deadline::new(limit);
@@ -65,16 +65,30 @@ impl ChildProcess {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.child.kill()?;
+        self.kill()
+    }
+
+    /// Kills the processes of the group, unless the child has ended. A shell's pipeline would
+    /// otherwise outlive the shell, and hold what it writes to.
+    fn kill(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status);
+        }
+        if let Some(group) = self.pid() {
+            rustix::process::kill_process_group(group, rustix::process::Signal::KILL)?;
+        }
         self.child.wait()
+    }
+
+    fn pid(&self) -> Option<rustix::process::Pid> {
+        i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw)
     }
 }
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        // Errors mean that it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // An error means that there is no such child.
+        let _ = self.kill();
     }
 }
 
@@ -108,6 +122,22 @@ mod tests {
         };
         let mut kept = std::thread::spawn(start).join().unwrap();
         assert_eq!(kept.child().wait().unwrap().signal(), Some(9));
+    }
+
+    #[test]
+    fn what_a_shell_started_ends_with_the_shell() {
+        let mut command = ChildProcess::command("sh");
+        let mut kept = ChildProcess::start(
+            command
+                .args(["-c", "sleep 10 | { echo; sleep 10; echo late; }"])
+                .stdout(Stdio::piped()),
+        )
+        .unwrap();
+        let mut said = kept.child().stdout.take().unwrap();
+        said.read_exact(&mut [0]).unwrap();
+        drop(kept);
+        // The end of the output, which the last process of the pipeline holds.
+        assert_eq!(said.read_to_end(&mut Vec::new()).unwrap(), 0);
     }
 
     #[test]
