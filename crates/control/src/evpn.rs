@@ -23,7 +23,7 @@ use overlay::mirror::{Change, Mirror, Peer, Presence};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
-use switch::{Hold, Network, PortId, Sighted, Station, Tunnel, WatcherId};
+use switch::{Network, PinKind, PortId, Sighted, Station, Tunnel, WatcherId};
 use tracing::{info, warn};
 
 use crate::api::Counts;
@@ -347,7 +347,7 @@ impl Engine {
             }
             Change::Station(vni, mac, vtep) => {
                 let Some(port) = self.ports.get(&(vni, vtep)) else { return Ok(()) };
-                let pinned = self.fabric.pin(self.station(vni, mac), *port, Hold::Yields);
+                let pinned = self.fabric.pin(self.station(vni, mac), *port, PinKind::Learned);
                 pinned.map_err(|error| error.to_string())?;
             }
             Change::Neighbour(vni, address, owner) => {

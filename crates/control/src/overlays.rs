@@ -9,7 +9,7 @@ use frame::vxlan::outer::{OVERHEAD_V4, OVERHEAD_V6};
 use hostlink::shadow;
 use hostlink::underlay::{PeerSpec, Underlay, UnderlayError, path_mtu, peer_name};
 use network::fabric::Fabric;
-use switch::{Hold, PortId, Station, Tunnel};
+use switch::{PinKind, PortId, Station, Tunnel};
 use tracing::{info, warn};
 
 use crate::api::{
@@ -361,7 +361,7 @@ impl Service {
             for (mac, vtep) in &spec.macs {
                 let Some(port) = ports.get(vtep) else { continue };
                 let station = Station { network: network(vlan), mac: *mac };
-                fabric.pin(station, *port, Hold::Stays).map_err(|error| error.to_string())?;
+                fabric.pin(station, *port, PinKind::Sticky).map_err(|error| error.to_string())?;
             }
         }
         Ok(())

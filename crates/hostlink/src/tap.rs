@@ -71,9 +71,9 @@ pub struct Tap {
 enum Place {
     /// In the fabric.
     Attached(QueueId),
-    /// Held here, while another process may continue with it. The identifier is the queue's place
+    /// Detached, while another process may continue with it. The identifier is the queue's place
     /// in the fabric, if it has one.
-    Held(Option<QueueId>, Box<TapQueue>),
+    Detached(Option<QueueId>, Box<TapQueue>),
 }
 
 impl Tap {
@@ -89,7 +89,7 @@ impl Tap {
         Ok(tap)
     }
 
-    /// Adds a port whose queues are all held.
+    /// Adds a port whose queues are all detached.
     fn add(
         fabric: Arc<Fabric>,
         name: tun::IfName,
@@ -112,8 +112,8 @@ impl Tap {
             restrictions,
         })?;
         let files = queues.iter().map(|queue| Arc::clone(&queue.fd)).collect();
-        let held = |queue| Place::Held(None, Box::new(queue));
-        let queues = Mutex::new(queues.into_iter().map(held).collect());
+        let detached = |queue| Place::Detached(None, Box::new(queue));
+        let queues = Mutex::new(queues.into_iter().map(detached).collect());
         Ok(Tap { name, fabric, port, files, queues, stopped })
     }
 

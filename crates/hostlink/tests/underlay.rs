@@ -14,7 +14,7 @@ use hostlink::underlay::{PeerSpec, Transport, Underlay, UnderlayError};
 use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
 use peer::{Peer, flow_and_number, udp, wait};
-use switch::{Hold, PortId, PortRule, Station, Tunnel};
+use switch::{PinKind, PortId, PortRule, Station, Tunnel};
 
 const LEARNING: Tunnel = Tunnel { group: 1, learns: true, floods: true };
 
@@ -352,7 +352,7 @@ fn peers_come_and_go_under_traffic() {
     let [a, b] = &hosts[..] else { unreachable!() };
     let station = Station { network: switch::Network::UNTAGGED, mac: Mac([2, 0, 0, 0, 0, 2]) };
     let (.., end) = a.underlay.peers()[0];
-    a.fabric.pin(station, end, Hold::Stays).unwrap();
+    a.fabric.pin(station, end, PinKind::Sticky).unwrap();
     a.guest.send([udp(2, 1, 1, 1, 60)]);
     assert_eq!(b.guest.expect(1), [udp(2, 1, 1, 1, 60)]);
     assert!(matches!(

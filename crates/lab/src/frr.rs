@@ -41,11 +41,11 @@ impl Daemon {
     }
 }
 
-/// A daemon that is stopped, until this value goes.
+/// A daemon that is stopped, until this value is dropped.
 #[derive(Debug)]
-pub struct Held(Pid);
+pub struct Suspended(Pid);
 
-impl Drop for Held {
+impl Drop for Suspended {
     fn drop(&mut self) {
         // It may have ended.
         let _ = kill_process(self.0, Signal::CONT);
@@ -127,15 +127,16 @@ impl Frr {
         let _ = fs::remove_file(self.path(daemon.name()).with_extension("pid"));
     }
 
-    /// Stops one of the daemons (SIGSTOP) until what is returned goes. `None`: it does not run.
-    pub fn hold(&self, daemon: Daemon) -> Option<Held> {
+    /// Stops one of the daemons (SIGSTOP) until the returned value is dropped. `None`: it does not
+    /// run.
+    pub fn suspend(&self, daemon: Daemon) -> Option<Suspended> {
         let process = match daemon {
             Daemon::Zebra => &self.zebra,
             Daemon::Bgpd => &self.bgpd,
         };
         let id = Pid::from_raw(i32::try_from(process.as_ref()?.id()).ok()?)?;
         kill_process(id, Signal::STOP).ok()?;
-        Some(Held(id))
+        Some(Suspended(id))
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -47,6 +47,6 @@ pub use reason::DropReason;
 pub use sightings::{Presence, Sighted, Wake, WatcherId};
 pub use station::Station;
 pub use switch::{Row, Switch};
-pub use tunnel::{Hold, MAX_PINS, PinError, Tunnel};
+pub use tunnel::{MAX_PINS, PinError, PinKind, Tunnel};
 pub use verdict::{Decision, Target, Verdict};
 pub use vlan::{Network, Vlan};

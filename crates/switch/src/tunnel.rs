@@ -43,20 +43,21 @@ pub enum PinError {
     Full,
 }
 
-/// The effect on a pin when its station sends from a port of this host.
+/// Where a pin comes from, which decides what happens when its station sends from a port of this
+/// host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hold {
-    /// The pin stays, because the configuration has it.
-    Stays,
-    /// The pin yields: a control plane has it, and will learn that the station has moved.
-    Yields,
+pub enum PinKind {
+    /// From the configuration: the pin stays.
+    Sticky,
+    /// From a control plane, which will learn that the station has moved: the pin yields.
+    Learned,
 }
 
 /// The port of a station, which overrides what is learned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pin {
     port: PortId,
-    hold: Hold,
+    kind: PinKind,
 }
 
 /// How long frames for a station that has left for another host are forwarded there, in seconds.
@@ -102,16 +103,16 @@ impl Tunnels {
         &mut self,
         station: Station,
         port: PortId,
-        hold: Hold,
+        kind: PinKind,
         was_here: bool,
     ) -> Result<(), PinError> {
         if self.pins.len() >= MAX_PINS && !self.pins.contains_key(&station) {
             return Err(PinError::Full);
         }
-        if hold == Hold::Yields && was_here {
+        if kind == PinKind::Learned && was_here {
             self.left.insert(station, None);
         }
-        self.pins.insert(station, Pin { port, hold });
+        self.pins.insert(station, Pin { port, kind });
         Ok(())
     }
 
@@ -170,6 +171,6 @@ impl Tunnels {
     /// Whether the source of a frame from this port has a pin that yields to that frame.
     pub fn yields(&self, ingress: PortId, source: Station) -> bool {
         let pin = self.pins.get(&source);
-        pin.is_some_and(|pin| pin.hold == Hold::Yields) && !self.has_end(ingress)
+        pin.is_some_and(|pin| pin.kind == PinKind::Learned) && !self.has_end(ingress)
     }
 }

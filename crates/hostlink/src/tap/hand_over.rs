@@ -29,7 +29,7 @@ impl Tap {
             .iter()
             .filter_map(|place| match place {
                 Place::Attached(queue) => Some(*queue),
-                Place::Held(..) => None,
+                Place::Detached(..) => None,
             })
             .collect();
         let pairs = self.fabric.take_out(&attached);
@@ -37,24 +37,24 @@ impl Tap {
             let pair = pair.and_then(|pair| pair.into_any().downcast::<TapQueue>().ok());
             let at = queues.iter().position(|at| matches!(at, Place::Attached(id) if *id == queue));
             if let Some((pair, at)) = pair.zip(at) {
-                queues[at] = Place::Held(Some(queue), pair);
+                queues[at] = Place::Detached(Some(queue), pair);
             }
         }
         let frames = queues.iter().map(|place| match place {
-            Place::Held(_, queue) => queue.frames(),
+            Place::Detached(_, queue) => queue.frames(),
             Place::Attached(_) => Frames::new(),
         });
         frames.collect()
     }
 
-    /// Gives all queues that are held to the fabric.
+    /// Attaches all queues that are detached to the fabric.
     pub fn put_back(&self) {
         let mut queues = self.queues();
         let mut changes = Vec::new();
         for (index, place) in (0..).zip(std::mem::take(&mut *queues)) {
             match place {
                 Place::Attached(_) => queues.push(place),
-                Place::Held(queue, pair) => {
+                Place::Detached(queue, pair) => {
                     let pair: Option<(Box<dyn QueuePair>, bool)> = Some((pair, true));
                     changes.push(PairChange { index, queue, pair });
                 }
@@ -65,7 +65,7 @@ impl Tap {
         queues.extend(back.flatten().map(Place::Attached));
     }
 
-    /// Adds a port whose queues another process has opened. They are held until
+    /// Adds a port whose queues another process has opened. They are detached until
     /// [`put_back`](Self::put_back).
     ///
     /// # Errors
@@ -96,10 +96,10 @@ impl Tap {
         Tap::add(fabric, name, config, queues)
     }
 
-    /// Puts frames into the queues that are held: the other process has read them.
+    /// Puts frames into the queues that are detached: the other process has read them.
     pub fn insert(&self, frames: &[Frames]) {
         for (place, frames) in self.queues().iter_mut().zip(frames) {
-            if let Place::Held(_, queue) = place {
+            if let Place::Detached(_, queue) = place {
                 frames.iter().for_each(|frame| queue.insert(frame));
             }
         }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use frame::Owner;
-use switch::{Hold, Network, PinError, PortId, Row, Sighted, Station, Wake, WatcherId};
+use switch::{Network, PinError, PinKind, PortId, Row, Sighted, Station, Wake, WatcherId};
 
 use super::Fabric;
 use crate::schedule::seconds;
@@ -14,8 +14,8 @@ impl Fabric {
     ///
     /// # Errors
     /// When the station or the port is impossible, or there are too many.
-    pub fn pin(&self, station: Station, port: PortId, hold: Hold) -> Result<(), PinError> {
-        self.switch().pin(station, port, hold)
+    pub fn pin(&self, station: Station, port: PortId, kind: PinKind) -> Result<(), PinError> {
+        self.switch().pin(station, port, kind)
     }
 
     /// Forgets what [`pin`](Self::pin) said of a station. Returns whether there was anything.

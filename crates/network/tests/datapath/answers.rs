@@ -7,7 +7,7 @@ use crate::peer::{Peer, port, udp, wait};
 use frame::{Accepts, Mac, Owner};
 use network::capture::{CaptureSpec, Direction};
 use network::fabric::{Fabric, Workers};
-use switch::{Hold, Mirrors, Network, PortId, PortRule, Station, Tunnel};
+use switch::{Mirrors, Network, PinKind, PortId, PortRule, Station, Tunnel};
 
 const NOTHING: Vec<Vec<u8>> = Vec::new();
 const OWNER: [u8; 6] = [2, 0, 0, 0, 0, 7];
@@ -41,7 +41,7 @@ impl Site {
         let peers = ports.map(|port| (0..queues).map(|index| attach(port, index)).collect());
         fabric.set_tunnel(ports[2], Tunnel { group: 1, learns: false, floods: true });
         let station = Station { network: Network::UNTAGGED, mac: Mac(OWNER) };
-        fabric.pin(station, ports[2], Hold::Yields).unwrap();
+        fabric.pin(station, ports[2], PinKind::Learned).unwrap();
         let site = Site { fabric: Arc::new(fabric), ports, peers };
         site.set_owner(Some(Owner::host(Mac(OWNER))));
         site

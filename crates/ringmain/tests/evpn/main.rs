@@ -142,7 +142,7 @@ fn a_guest_moves_between_hosts_and_is_followed() {
 fn frames_that_come_to_the_old_host_are_sent_on() {
     let site = fabric();
     let pings = Pings::start(&site, 1, 0);
-    let held = site.frr[1].hold(Daemon::Bgpd).unwrap();
+    let suspended = site.frr[1].suspend(Daemon::Bgpd).unwrap();
     give_address(&site, 0, "02:00:00:00:00:99");
     site.guests[0].ip("link set rm-vm down").unwrap();
     // Answers that come from now on are the guest's at its new place.
@@ -156,7 +156,7 @@ fn frames_that_come_to_the_old_host_are_sent_on() {
     });
     site.until("answers come again", |_| pings.answered() > before);
     assert!(!site.has(1, MACS[0], KERNEL), "the second host knows");
-    drop(held);
+    drop(suspended);
     site.until("the second host knows", |site| site.has(1, MACS[0], KERNEL));
 }
 

@@ -3,7 +3,7 @@
 use super::Switch;
 use crate::port_id::PortId;
 use crate::station::Station;
-use crate::tunnel::{Hold, PinError, Tunnel};
+use crate::tunnel::{PinError, PinKind, Tunnel};
 
 impl Switch {
     /// Makes a port one end of a tunnel.
@@ -17,7 +17,7 @@ impl Switch {
     ///
     /// # Errors
     /// When the station or the port is impossible, or there are too many.
-    pub fn pin(&mut self, station: Station, port: PortId, hold: Hold) -> Result<(), PinError> {
+    pub fn pin(&mut self, station: Station, port: PortId, kind: PinKind) -> Result<(), PinError> {
         if station.mac.is_multicast() || station.mac.is_zero() {
             return Err(PinError::Mac(station.mac));
         }
@@ -25,7 +25,7 @@ impl Switch {
             return Err(PinError::Port(port));
         }
         let was_here = self.table.get(station).is_some_and(|port| !self.tunnels.has_end(port));
-        self.tunnels.pin(station, port, hold, was_here)?;
+        self.tunnels.pin(station, port, kind, was_here)?;
         self.moved(station);
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::address::{ADDRESS_AGE, MAX_ADDRESSES};
 use crate::mac::Limits;
 use crate::port_rule::PortRule;
 use crate::sightings::Sighted;
-use crate::tunnel::{Hold, Tunnel};
+use crate::tunnel::{PinKind, Tunnel};
 use crate::vlan::Vlan;
 
 const GUEST: PortId = PortId(1);
@@ -80,7 +80,7 @@ fn addresses_go_with_their_station_and_when_they_are_not_heard_any_more() {
         told(s, id);
     };
     hear(&mut s, 0);
-    s.pin(station(1), END, Hold::Yields).unwrap();
+    s.pin(station(1), END, PinKind::Learned).unwrap();
     assert_eq!((told(&mut s, id), of(&s, 1)), ([station(1)].into(), vec![]), "it moves away");
     hear(&mut s, 0);
     says(&mut s, 0, OTHER, 1, address(9));

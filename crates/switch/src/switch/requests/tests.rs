@@ -6,7 +6,7 @@ use frame::Mac;
 use super::*;
 use crate::mac::Limits;
 use crate::port_rule::PortRule;
-use crate::tunnel::{Hold, Tunnel};
+use crate::tunnel::{PinKind, Tunnel};
 use crate::verdict::Target;
 use crate::vlan::Vlan;
 
@@ -35,7 +35,7 @@ fn switch() -> Switch {
     }
     let tunnel = Tunnel { group: 1, learns: false, floods: true };
     ENDS.into_iter().for_each(|port| switch.set_tunnel(port, tunnel));
-    switch.pin(station(), ENDS[1], Hold::Yields).unwrap();
+    switch.pin(station(), ENDS[1], PinKind::Learned).unwrap();
     switch.set_neighbour(Network::UNTAGGED, address(), Some(Owner::host(OWNER)));
     switch
 }
@@ -51,7 +51,7 @@ fn directed(switch: &mut Switch, ingress: PortId) -> Option<PortId> {
 fn a_request_goes_to_the_host_of_the_owner_alone() {
     let mut s = switch();
     assert_eq!(directed(&mut s, GUEST), Some(ENDS[1]));
-    s.pin(station(), ENDS[0], Hold::Yields).unwrap();
+    s.pin(station(), ENDS[0], PinKind::Learned).unwrap();
     assert_eq!(directed(&mut s, GUEST), Some(ENDS[0]), "the owner has moved");
 }
 

@@ -63,7 +63,7 @@ fn a_flood_has_a_copy_for_each_end_and_comes_back_to_none() {
     assert_eq!(decide(&mut s, ENDS[0], Mac::BROADCAST, mac(7)), Ok(vec![GUEST, OTHER, ENDS[2]]));
     // One that is not in the flood list is still reached by name.
     s.set_tunnel(ENDS[2], Tunnel { floods: false, ..LEARNING });
-    s.pin(station(9), ENDS[2], Hold::Stays).unwrap();
+    s.pin(station(9), ENDS[2], PinKind::Sticky).unwrap();
     assert_eq!(decide(&mut s, GUEST, Mac::BROADCAST, mac(1)), Ok(vec![OTHER, ENDS[0], ENDS[1]]));
     assert_eq!(decide(&mut s, GUEST, mac(9), mac(1)), Ok(vec![ENDS[2]]));
 }
@@ -85,7 +85,7 @@ fn a_tunnel_that_does_not_learn_knows_what_is_pinned() {
     decide(&mut s, ENDS[0], Mac::BROADCAST, mac(7)).unwrap();
     assert_eq!(decide(&mut s, GUEST, mac(7), mac(1)).unwrap().len(), 4, "not learned");
     let before = s.decide(0, GUEST, &frame(mac(7), mac(1))).stamp;
-    s.pin(station(7), ENDS[1], Hold::Stays).unwrap();
+    s.pin(station(7), ENDS[1], PinKind::Sticky).unwrap();
     assert!(!s.generations().holds(&before), "caches hear of it at once");
     assert_eq!(decide(&mut s, GUEST, mac(7), mac(1)), Ok(vec![ENDS[1]]));
     // A port that merely claims the address does not get its frames.
@@ -102,7 +102,7 @@ fn a_locked_address_is_not_to_be_had_through_a_tunnel() {
     let mut s = switch(LEARNING);
     s.lock_source(GUEST, mac(1)).unwrap();
     assert_eq!(decide(&mut s, ENDS[0], Mac::BROADCAST, mac(1)), Err(DropReason::SourceTaken));
-    s.pin(station(1), ENDS[0], Hold::Stays).unwrap();
+    s.pin(station(1), ENDS[0], PinKind::Sticky).unwrap();
     assert_eq!(decide(&mut s, OTHER, mac(1), mac(2)), Ok(vec![GUEST]));
 }
 
@@ -110,9 +110,9 @@ fn a_locked_address_is_not_to_be_had_through_a_tunnel() {
 fn frames_for_a_station_that_has_just_left_are_sent_on_but_never_back() {
     let mut s = switch(Tunnel { learns: false, ..LEARNING });
     decide(&mut s, GUEST, Mac::BROADCAST, mac(7)).unwrap();
-    s.pin(station(7), ENDS[1], Hold::Yields).unwrap();
+    s.pin(station(7), ENDS[1], PinKind::Learned).unwrap();
     // A station that was never here has not left.
-    s.pin(station(8), ENDS[1], Hold::Yields).unwrap();
+    s.pin(station(8), ENDS[1], PinKind::Learned).unwrap();
     assert_eq!(decide(&mut s, ENDS[0], mac(7), mac(9)), Ok(vec![ENDS[1]]));
     assert_eq!(decide(&mut s, ENDS[0], mac(8), mac(9)), Err(DropReason::SplitHorizon));
     assert_eq!(decide(&mut s, ENDS[1], mac(7), mac(9)), Err(DropReason::Reflection));
@@ -132,13 +132,13 @@ fn frames_for_a_station_that_has_just_left_are_sent_on_but_never_back() {
 fn pins_are_refused_where_they_are_impossible_and_go_with_their_port() {
     let mut s = switch(LEARNING);
     assert_eq!(
-        s.pin(Station { mac: Mac::BROADCAST, ..station(1) }, GUEST, Hold::Stays),
+        s.pin(Station { mac: Mac::BROADCAST, ..station(1) }, GUEST, PinKind::Sticky),
         Err(PinError::Mac(Mac::BROADCAST))
     );
-    assert_eq!(s.pin(station(1), PortId(99), Hold::Stays), Err(PinError::Port(PortId(99))));
+    assert_eq!(s.pin(station(1), PortId(99), PinKind::Sticky), Err(PinError::Port(PortId(99))));
     let vlan = Station { network: Network::vlan(5).unwrap(), mac: mac(1) };
-    assert_eq!(s.pin(vlan, ENDS[0], Hold::Stays), Err(PinError::Port(ENDS[0])));
-    s.pin(station(1), ENDS[0], Hold::Stays).unwrap();
+    assert_eq!(s.pin(vlan, ENDS[0], PinKind::Sticky), Err(PinError::Port(ENDS[0])));
+    s.pin(station(1), ENDS[0], PinKind::Sticky).unwrap();
     s.remove_port(ENDS[0]);
     assert!(s.table(0).is_empty() && !s.unpin(station(1)));
     // The port number is given to a guest, and is no tunnel any more.

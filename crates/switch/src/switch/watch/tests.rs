@@ -8,7 +8,7 @@ use crate::mac::Limits;
 use crate::port_id::PortId;
 use crate::port_rule::PortRule;
 use crate::sightings::MOST;
-use crate::tunnel::{Hold, Tunnel};
+use crate::tunnel::{PinKind, Tunnel};
 use crate::vlan::Network;
 
 const GUEST: PortId = PortId(1);
@@ -87,7 +87,7 @@ fn a_station_that_a_control_plane_places_elsewhere_comes_back_by_a_frame() {
     let (mut s, id, _) = watched();
     send(&mut s, 0, GUEST, 1);
     s.sighted(id);
-    s.pin(station(1), END, Hold::Yields).unwrap();
+    s.pin(station(1), END, PinKind::Learned).unwrap();
     assert_eq!(s.sighted(id), Sighted::Some(vec![(station(1), Presence::Away)]));
     // A frame from another host does not move a station that the control plane has pinned.
     send(&mut s, 0, END, 1);
@@ -96,7 +96,7 @@ fn a_station_that_a_control_plane_places_elsewhere_comes_back_by_a_frame() {
     assert_eq!(s.sighted(id), Sighted::Some(vec![(station(1), Presence::Learned)]));
     assert_eq!(s.tunnels.pinned(station(1)), None);
     // The configuration overrides a frame.
-    s.pin(station(1), END, Hold::Stays).unwrap();
+    s.pin(station(1), END, PinKind::Sticky).unwrap();
     send(&mut s, 0, GUEST, 1);
     assert_eq!(s.tunnels.pinned(station(1)), Some(END));
 }
@@ -109,7 +109,7 @@ fn who_is_told_too_much_looks_at_all() {
         let [a, b, c, d] = n.to_be_bytes();
         let station = Station { mac: Mac([2, 1, a, b, c, d]), ..station(0) };
         s.learn(0, station, GUEST);
-        s.pin(station, END, Hold::Yields).unwrap();
+        s.pin(station, END, PinKind::Learned).unwrap();
     }
     send(&mut s, 0, GUEST, 1);
     assert_eq!(s.sighted(id), Sighted::All(vec![(station(1), Presence::Learned)]));
