@@ -57,17 +57,18 @@ pub fn categories(port: &PortProfile) -> [Category; 6] {
             what: steps.iter().map(part).collect::<Vec<_>>().join(", "),
         }
     };
-    let copied = match port.kind {
-        kind if kind.has_grants() => Category {
-            what: "pages that guests granted".into(),
-            ..of_workers("grant copy", &["copy"])
-        },
-        // Frames of guests with grants are copied out of the granted pages for any receiver.
-        _ if time(&port.steps_ns, "copy") > 0 => Category {
-            what: "pages that senders granted".into(),
-            ..of_workers("grant copy", &["copy"])
-        },
-        _ => Category { name: "grant copy", time_ns: None, frames: 0, what: MAPPED.into() },
+    // The pages that are copied by grants; or why none are. Frames of guests with grants are copied
+    // out of the granted pages for any receiver.
+    let pages = match port.kind {
+        Kind::Xen | Kind::Embedded => Ok("pages that guests granted"),
+        Kind::VhostUser | Kind::Tap | Kind::Overlay if time(&port.steps_ns, "copy") > 0 => {
+            Ok("pages that senders granted")
+        }
+        Kind::VhostUser | Kind::Tap | Kind::Overlay => Err(MAPPED),
+    };
+    let copied = match pages {
+        Ok(what) => Category { what: what.into(), ..of_workers("grant copy", &["copy"]) },
+        Err(why) => Category { name: "grant copy", time_ns: None, frames: 0, what: why.into() },
     };
     [
         Category { name: "copy to user", time_ns: None, frames: 0, what: PROGRAM.into() },

@@ -83,7 +83,8 @@ pub trait QueuePair: Send {
         false
     }
 
-    /// The offloads that this receiver accepts. Others are done in software beforehand.
+    /// The offloads that this receiver accepts. Others are done in software beforehand. With
+    /// [`Accepts::ALL`], all frames come as they were sent.
     fn accepts(&self) -> Accepts;
 
     /// Announces that about `n` frames follow, so that buffers can be looked up and their cache
@@ -163,7 +164,8 @@ pub trait QueuePair: Send {
     /// Asks the peer to signal when it publishes something (to Tx; and to Rx too if `rx`), then
     /// looks once more. True when something is there already; otherwise a descriptor of
     /// [`wakers`](Self::wakers) will become ready, if the pair has one for that ring. A pair that
-    /// [is full](Self::is_full) must not be armed, since it could not look.
+    /// [is full](Self::is_full) must not be armed, since it could not look. A pair whose peer
+    /// publishes nothing returns false, and has no wakers.
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError>;
 
     /// Tells the peer that signals are not needed while the worker polls.
@@ -175,8 +177,8 @@ pub trait QueuePair: Send {
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];
 
     /// Whether the peer publishes frames without ever signalling: the Tx ring is polled from time
-    /// to time, and the pair is never armed for it. The answer stays the same while the pair is
-    /// attached.
+    /// to time, and the pair is never armed for it. False also for a peer that publishes nothing.
+    /// The answer stays the same while the pair is attached.
     fn is_unsignalled(&self) -> bool {
         false
     }

@@ -51,22 +51,29 @@ mod tests {
         }
     }
 
+    fn doc(name: &str) -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
+        std::fs::read_to_string(format!("{path}{name}")).unwrap()
+    }
+
+    /// The line of a text that begins so.
+    fn line(text: &str, start: &str) -> String {
+        let found = text.lines().find(|line| line.starts_with(start));
+        found.unwrap_or_else(|| panic!("no line starts with {start}")).to_owned()
+    }
+
+    /// The help of a flag of `port add`.
+    fn help(flag: &str) -> String {
+        let command = Cli::command();
+        let add = command.find_subcommand("port").unwrap().find_subcommand("add").unwrap();
+        let flag = add.get_arguments().find(|argument| argument.get_id() == flag).unwrap();
+        flag.get_help().unwrap().to_string()
+    }
+
     /// Several texts list the kinds of ports.
     #[test]
     fn every_kind_of_port_is_named_where_kinds_are_listed() {
-        let doc = |name: &str| {
-            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/");
-            std::fs::read_to_string(format!("{path}{name}")).unwrap()
-        };
-        let line = |text: &str, start: &str| {
-            let found = text.lines().find(|line| line.starts_with(start));
-            found.unwrap_or_else(|| panic!("no line starts with {start}")).to_owned()
-        };
-        let command = Cli::command();
-        let port = command.find_subcommand("port").unwrap();
-        let add = port.find_subcommand("add").unwrap();
-        let kind = add.get_arguments().find(|argument| argument.get_id() == "kind").unwrap();
-        let help = kind.get_help().unwrap().to_string();
+        let help = help("kind");
         let roff = line(CONFIGURATION, "\\fBkind\\fR = ");
         let key = line(&doc("configuration.md"), "| `port.kind` |");
         let field = line(&doc("json.md"), "| `kind` |");
@@ -77,6 +84,22 @@ mod tests {
             assert!(key.contains(&format!("`{name:?}`")), "configuration.md lacks {name}");
             let json = format!("`{}`", name.replace('-', "_"));
             assert!(field.contains(&json), "json.md lacks {json}");
+        }
+    }
+
+    /// And several list those that can be mirrors.
+    #[test]
+    fn every_kind_of_mirror_is_named_where_mirrors_are_explained() {
+        let texts = [
+            ("the help of --mirror", help("mirror")),
+            ("configuration.roff", line(CONFIGURATION, "The name of a mirror port of kind ")),
+            ("configuration.md", line(&doc("configuration.md"), "| `port.mirror` |")),
+            ("mirror.md", line(&doc("mirror.md"), "A mirror is another port of kind ")),
+        ];
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.can_mirror()) {
+            for (name, text) in &texts {
+                assert!(text.contains(kind.name()), "{name} lacks {kind}: {text}");
+            }
         }
     }
 

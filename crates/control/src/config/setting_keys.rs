@@ -18,6 +18,7 @@ use super::port_table::{Name, PortTable};
 use super::rates::{Conflict, RateLimits};
 use super::source::Problems;
 use super::value::{Amount, List, Text};
+use crate::kind::Kind;
 
 /// A key of tables `T` for a value in the settings `S`.
 pub(super) struct Key<T, S> {
@@ -222,8 +223,9 @@ impl Settings for PortSettings {
             let (what, known) = ("a security group", known.security_groups);
             conflicts.extend(unknown("security-groups", what, Some(group), known));
         }
-        let mirror = "another port of kind \"vhost-user\" or \"tap\"";
-        conflicts.extend(unknown("mirror", mirror, self.mirror.as_ref(), known.mirrors));
+        let kinds = Kind::choice(Kind::ALL.into_iter().filter(|kind| kind.can_mirror()));
+        let mirror = format!("another port of kind {kinds}");
+        conflicts.extend(unknown("mirror", &mirror, self.mirror.as_ref(), known.mirrors));
         if self.security_groups.len() > MAX_GROUPS {
             let problem = format!("the list is too long; give at most {MAX_GROUPS} groups");
             conflicts.push(Conflict { key: "security-groups", because: "", problem });
