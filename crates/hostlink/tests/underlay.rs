@@ -209,8 +209,8 @@ fn noise() -> Vec<u8> {
     (0..40_000u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
 }
 
-/// Headers of `payload` bytes of TCP from one guest to another. The field of the TCP checksum has the
-/// pseudo header's sum.
+/// Headers of `payload` bytes of TCP from one guest to another. The field of the TCP checksum has
+/// the pseudo header's sum.
 fn tcp(to: u8, from: u8, sequence: u32, payload: usize) -> Vec<u8> {
     let mut frame = udp(to, from, 5, 0, 54);
     let l4_len = 20 + payload as u16;
@@ -227,7 +227,8 @@ fn tcp(to: u8, from: u8, sequence: u32, payload: usize) -> Vec<u8> {
     frame
 }
 
-/// TCP from guest 1 to guest 2, to be cut into segments of 1400 bytes: an offload header and a frame.
+/// TCP from guest 1 to guest 2, to be cut into segments of 1400 bytes: an offload header and a
+/// frame.
 fn stream(payload: &[u8]) -> ([u8; frame::VNET_LEN], Vec<u8>) {
     let frame = [&tcp(2, 1, 0, payload.len()), payload].concat();
     let gso = Some(Gso { kind: GsoKind::TcpV4, size: 1400, ecn: false });
@@ -274,8 +275,8 @@ fn segment(n: u32, byte: u8) -> Vec<u8> {
     frame
 }
 
-/// Between two segments that follow each other lies a datagram of a network that does not exist. None
-/// of its bytes may reach a guest.
+/// Between two segments that follow each other lies a datagram of a network that does not exist.
+/// None of its bytes may reach a guest.
 #[test]
 fn what_is_refused_between_two_segments_is_not_delivered() {
     let hosts = mesh_of(1, 1, LEARNING, Accepts::ALL);

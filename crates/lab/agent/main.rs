@@ -9,8 +9,8 @@
 //! octal digits, as `printf %b` reads them. The OUTPUT, standard error included, is in Base64. A
 //! CODE of 128 + n says that signal n ended the command.
 //!
-//! Copies of processes and starts of programs are slow on an emulated processor, most of all on Xen.
-//! So this is a program and no script, and a command costs one `posix_spawn`, which copies no
+//! Copies of processes and starts of programs are slow on an emulated processor, most of all on
+//! Xen. So this is a program and no script, and a command costs one `posix_spawn`, which copies no
 //! page tables. The program is linked statically: guests of every C library run it.
 
 #![forbid(unsafe_code)]

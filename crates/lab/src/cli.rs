@@ -31,7 +31,8 @@ pub enum Command {
     Bench(lab::bench::Args),
     /// Measure each method of making long copies, between memories that are cached and that are not
     BenchCopy(lab::bench::copies::Args),
-    /// Compare Ringmain's disks with those of qemu-storage-daemon: the same requests to both, in turn
+    /// Compare Ringmain's disks with those of qemu-storage-daemon: the same requests to both, in
+    /// turn
     BenchDisk(lab::bench::disk::Args),
     /// Measure embedded ports with each option on and off, in turn
     BenchEmbedded(lab::bench::embedded::Args),
@@ -44,8 +45,8 @@ pub enum Command {
     /// Measure rate and latency of two guests beside a hostile neighbour and beside a fair
     /// neighbour, in turn, for each attack
     BenchIsolation(lab::bench::isolation::Args),
-    /// Compare Ringmain's overlay with the kernel's VXLAN device and bridge: the same frames between
-    /// guests of two hosts, in turn
+    /// Compare Ringmain's overlay with the kernel's VXLAN device and bridge: the same frames
+    /// between guests of two hosts, in turn
     BenchOverlay(lab::bench::overlay::Args),
     /// Measure how long a stock guest is unreachable while it migrates between two daemons
     BenchMigration(lab::bench::migration::Args),

@@ -2,9 +2,9 @@
 //! show.
 //!
 //! An [`Experiment`] says what it measures and how one repetition of it is made, and nothing else.
-//! [`suite`](crate::suite) repeats the experiment, keeps every repetition in a [`Record`] as soon as
-//! it is made, and continues a record that was left unfinished. Reports and [`compare`] read records
-//! and never measure.
+//! [`suite`](crate::suite) repeats the experiment, keeps every repetition in a [`Record`] as soon
+//! as it is made, and continues a record that was left unfinished. Reports and [`compare`] read
+//! records and never measure.
 
 mod broken;
 mod change;

@@ -1,6 +1,6 @@
 //! `ringmain-lab serve`: a daemon like that of `ringmain serve`, whose embedded hypervisor may have
-//! one of Xen's older inner designs, and whose disks may carry nothing out. These are for comparison
-//! only, so no configuration names them.
+//! one of Xen's older inner designs, and whose disks may carry nothing out. These are for
+//! comparison only, so no configuration names them.
 
 use std::io;
 use std::path::PathBuf;

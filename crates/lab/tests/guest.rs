@@ -1,5 +1,5 @@
-//! A real guest, its command channel, and its disks. Needs root and `scripts/deps guests disks`; run
-//! by `make test`.
+//! A real guest, its command channel, and its disks. Needs root and `scripts/deps guests disks`;
+//! run by `make test`.
 
 mod common;
 

@@ -66,8 +66,8 @@ pub trait QueuePair: Send {
     /// Takes the frames that the peer has published, oldest first, up to the room in `burst`.
     ///
     /// Frames stay the peer's until [`complete`](Self::complete); those given back by
-    /// [`rewind`](Self::rewind) are fetched again, and are checked again. If the burst is left as it
-    /// is, there are no frames.
+    /// [`rewind`](Self::rewind) are fetched again, and are checked again. If the burst is left as
+    /// it is, there are no frames.
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError>;
 
     /// Completes the oldest `n` fetched frames. The completion is published at the next

@@ -259,8 +259,9 @@ impl IoChain {
         self.transferred(u64::MAX);
     }
 
-    /// Logs the first `n` bytes that the device may write, because they were transferred. The pieces
-    /// stay as they are: [`advance`](Self::advance) is for a request of which more is to come.
+    /// Logs the first `n` bytes that the device may write, because they were transferred. The
+    /// pieces stay as they are: [`advance`](Self::advance) is for a request of which more is to
+    /// come.
     pub fn transferred(&self, n: u64) {
         let mut left = n;
         for piece in self.writable.rest().iter().take_while(|_| self.is_logged()) {

@@ -220,8 +220,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies `len` bytes from guest address `addr` to address `to` of another memory. The bytes must
-    /// lie in one region of each.
+    /// Copies `len` bytes from guest address `addr` to address `to` of another memory. The bytes
+    /// must lie in one region of each.
     ///
     /// # Errors
     /// [`Violation::Outside`]; then nothing was copied.

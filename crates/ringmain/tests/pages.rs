@@ -18,8 +18,9 @@ fn run_isolated(folder: &Path, script: &str) -> Output {
     let log = fs::File::create(folder.join("log")).unwrap();
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
-    // `/proc` and `/sys` are those of the namespace, the loopback interface is up as on any machine,
-    // and all users can open the TAP driver, as udev has it: containers may have another mode.
+    // `/proc` and `/sys` are those of the namespace, the loopback interface is up as on any
+    // machine, and all users can open the TAP driver, as udev has it: containers may have another
+    // mode.
     command.args([
         "sh",
         "-ec",

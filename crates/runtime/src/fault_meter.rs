@@ -14,10 +14,10 @@
 //! is alert.
 //!
 //! A worker that loses its processor to another thread needs as long for a burst as one that waits
-//! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged, or
-//! makes a pass long. The worker's own sleeps make no pass long either. Otherwise each sleep of an
-//! idle worker, together with any fault, would start a measurement, which costs three system calls
-//! for each burst.
+//! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged,
+//! or makes a pass long. The worker's own sleeps make no pass long either. Otherwise each sleep of
+//! an idle worker, together with any fault, would start a measurement, which costs three system
+//! calls for each burst.
 
 use std::time::{Duration, Instant};
 

@@ -180,8 +180,8 @@ impl Poll {
         (self.began, self.moved) = (now, now);
     }
 
-    /// Notes that the round which found something ended at `now`. A gap begins here: the time of the
-    /// round itself, which may be long, is no part of it.
+    /// Notes that the round which found something ended at `now`. A gap begins here: the time of
+    /// the round itself, which may be long, is no part of it.
     #[inline]
     pub fn worked_until(&mut self, now: Instant) {
         self.moved = now;

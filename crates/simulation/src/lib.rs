@@ -1,5 +1,5 @@
-//! A discrete-event simulation of a datapath: guests, workers, their queues, the locks between them,
-//! and the CPUs that they run on.
+//! A discrete-event simulation of a datapath: guests, workers, their queues, the locks between
+//! them, and the CPUs that they run on.
 //!
 //! A [`Scene`](scene::Scene) says what there is, and what each step costs. [`run`] carries out the
 //! scene, and returns an [`Outcome`]. The simulation knows no frames and no measurements, and takes

@@ -3,8 +3,8 @@
 //! Streams are closed loops: each has a number of frames under way ([`Limit`]), and makes another
 //! when one has arrived or has left its ring. Streams thus send no more than arrives, and the rate
 //! of arrivals is the capacity of the whole. A stream with a rate makes a frame at random moments
-//! instead, as long as fewer are under way; frames for which there was no room follow when there is.
-//! The number of events is bounded for any scene.
+//! instead, as long as fewer are under way; frames for which there was no room follow when there
+//! is. The number of events is bounded for any scene.
 
 use std::mem;
 

@@ -1,5 +1,6 @@
-//! Vbds that are connected and disconnected ten thousand times leave nothing behind, and a neighbour
-//! is served meanwhile. The test is alone in its process, whose threads and descriptors it counts.
+//! Vbds that are connected and disconnected ten thousand times leave nothing behind, and a
+//! neighbour is served meanwhile. The test is alone in its process, whose threads and descriptors
+//! it counts.
 
 #[path = "blkif/blkfront/mod.rs"]
 mod blkfront;

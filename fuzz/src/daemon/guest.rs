@@ -334,7 +334,8 @@ impl HostileGuest {
     }
 }
 
-/// Signals an eventfd, unless it is full: the guest itself may have let it [block](HostileGuest::clog).
+/// Signals an eventfd, unless it is full: the guest itself may have let it
+/// [block](HostileGuest::clog).
 fn signal(waker: &OwnedFd) {
     let mut fds = [PollFd::new(waker, PollFlags::OUT)];
     if poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0) {

@@ -75,8 +75,8 @@ impl StoreClient {
         bytes
     }
 
-    /// Connects an interface with one queue: its rings, and the control ring, are of the grants from
-    /// `first` on.
+    /// Connects an interface with one queue: its rings, and the control ring, are of the grants
+    /// from `first` on.
     pub fn ready(&mut self, first: u32, [queue, control]: [u32; 2], extras: u8) {
         stubborn::discard(&self.end);
         let backend = format!("/local/domain/0/backend/vif/{}/0/state\0", self.domain);

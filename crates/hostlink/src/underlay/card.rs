@@ -127,8 +127,8 @@ impl Card {
         }
     }
 
-    /// Looks up the next hop to a peer again, for all its networks. The kernel does not see the datagrams to the peer, so
-    /// it is asked to confirm an address that it has not used for long.
+    /// Looks up the next hop to a peer again, for all its networks. The kernel does not see the
+    /// datagrams to the peer, so it is asked to confirm an address that it has not used for long.
     pub fn refresh(&self, local: IpAddr, peer: IpAddr, macs: &[impl AsRef<SharedMac>]) {
         // Without a route, frames still go the way that they went before.
         let Ok(found) = next_hop::find(peer, self.index) else { return };

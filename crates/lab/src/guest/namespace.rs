@@ -43,8 +43,8 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Connects hosts to one wire, each by an interface `e0` with its address. The wire is a bridge in a
-    /// namespace, which is returned.
+    /// Connects hosts to one wire, each by an interface `e0` with its address. The wire is a bridge
+    /// in a namespace, which is returned.
     ///
     /// # Errors
     /// When namespaces or interfaces cannot be made.

@@ -22,8 +22,8 @@ const FRAMES: u64 = 500;
 const LEAST: u64 = 6_000;
 /// How many times as many frames are simulated at a rate.
 const RANDOM: u64 = if cfg!(test) { 1 } else { 8 };
-/// The part of the rate that a simulation has to reach: streams are few, and their queues are chosen
-/// at random.
+/// The part of the rate that a simulation has to reach: streams are few, and their queues are
+/// chosen at random.
 const CLOSE: f64 = 0.98;
 
 /// The question.

@@ -198,8 +198,8 @@ fn placement(workers: usize) -> Placement {
 #[derive(Debug, Default)]
 pub struct Samples(Vec<[Vec<f64>; 2]>);
 
-/// All cases that this machine can measure: the quantity, how frames come to their receiver, and the
-/// number of threads or workers.
+/// All cases that this machine can measure: the quantity, how frames come to their receiver, and
+/// the number of threads or workers.
 fn cases() -> impl Iterator<Item = (What, Transport, usize)> {
     ALL.into_iter().flat_map(|what| {
         let with = move |transport: &Transport| [1, 2].map(|workers| (what, *transport, workers));

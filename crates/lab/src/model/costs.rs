@@ -217,9 +217,9 @@ fn spread(holds: Vec<(Which, f64)>, all: f64) -> Vec<Part> {
     parts.collect()
 }
 
-/// Threads of a host, where a sleeping one needs `wake` ns to run, and `notify` ns of the thread that
-/// wakes it. Both are for a thread on another CPU. What they take on the same CPU is a part of the
-/// costs that were measured there.
+/// Threads of a host, where a sleeping one needs `wake` ns to run, and `notify` ns of the thread
+/// that wakes it. Both are for a thread on another CPU. What they take on the same CPU is a part of
+/// the costs that were measured there.
 fn scheduling(host: Host, wake: f64, notify: f64) -> Scheduling {
     let (wake, notify) = if host == Host::Together { (0.0, 0.0) } else { (wake, notify) };
     Scheduling { slice: ns(SLICE), spin: ns(SPIN), wake: ns(wake), notify: ns(notify) }

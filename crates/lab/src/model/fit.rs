@@ -2,8 +2,8 @@
 //! copy a thousand bytes each time, agrees with the measurement of two such threads.
 //!
 //! With copies of single bytes a thread would often take a lock again before the other one, which
-//! waits, sees that the lock is free. Such a fit predicted up to 37 % too much for copies as long as
-//! frames.
+//! waits, sees that the lock is free. Such a fit predicted up to 37 % too much for copies as long
+//! as frames.
 
 use super::costs::{Costs, Era};
 use super::inputs::{Handovers, Inputs};

@@ -28,7 +28,8 @@ impl Dom0 {
 impl Domain {
     /// Attaches [`DISK`] with this many queues at most, and returns how many it has. The module of
     /// the frontend, which has the number as a parameter, is loaded anew, so the guest may have no
-    /// disk yet. `words` say what is behind the disk, as `script=block-ringmain,target=/a.raw` does.
+    /// disk yet. `words` say what is behind the disk, as `script=block-ringmain,target=/a.raw`
+    /// does.
     ///
     /// # Errors
     /// When the toolstack fails, or the guest has no disk after `limit`.

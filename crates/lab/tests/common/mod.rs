@@ -11,8 +11,9 @@ pub fn lab() -> Command {
 }
 
 /// Builds `ringmain`: cargo builds the programs of the tested package only, and an older daemon
-/// would be found beside them. The daemon comes with one of its own tests, out of the whole workspace:
-/// built in any other way, its dependencies have other features, and are compiled once more.
+/// would be found beside them. The daemon comes with one of its own tests, out of the whole
+/// workspace: built in any other way, its dependencies have other features, and are compiled once
+/// more.
 fn build_daemon() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = ["test", "-q", "--workspace", "--no-run", "--test", "command"];

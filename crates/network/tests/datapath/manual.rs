@@ -81,8 +81,8 @@ fn a_burst_of_floods_ends_when_their_copies_have_used_it_up() {
         assert!(worker.run_once(now), "it goes on at once");
         most = most.max(peers[0].completed() - before);
     }
-    // Thirty-nine copies each, which cost four frames; alone on its worker, a port may spend as much
-    // as 256 frames of 1514 bytes cost.
+    // Thirty-nine copies each, which cost four frames; alone on its worker, a port may spend as
+    // much as 256 frames of 1514 bytes cost.
     assert!((2..5).contains(&most), "{most} floods in one round");
     peers[1..].iter().for_each(|peer| assert_eq!(peer.received().len(), 500));
 }

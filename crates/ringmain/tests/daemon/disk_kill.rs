@@ -191,7 +191,8 @@ fn killed_with_qcow2<R: DriverRing>(features: u64, cluster: u64, kills: u64) {
     }
 }
 
-/// Kills daemons that serve an image: so many, each after about so many events. Returns the writes, all of which were answered.
+/// Kills daemons that serve an image: so many, each after about so many events. Returns the writes,
+/// all of which were answered.
 fn killed_with<R: DriverRing>(
     image: &Path,
     format: &str,

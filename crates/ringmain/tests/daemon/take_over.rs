@@ -1,5 +1,5 @@
-//! A new process takes over from a daemon under traffic: no front-end sees a disconnection, and every
-//! frame arrives.
+//! A new process takes over from a daemon under traffic: no front-end sees a disconnection, and
+//! every frame arrives.
 
 use std::fs::Permissions;
 use std::net::UdpSocket;

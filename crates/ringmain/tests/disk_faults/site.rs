@@ -134,7 +134,8 @@ impl Site {
         disks.into_iter().find(|disk| disk.name == name).unwrap()
     }
 
-    /// So many requests have failed, all for one of these reasons, and the guest is connected still.
+    /// So many requests have failed, all for one of these reasons, and the guest is connected
+    /// still.
     #[track_caller]
     pub fn check_failed(&self, reasons: &[&str], requests: u64) {
         let disk = self.report("failing");

@@ -1,5 +1,5 @@
-//! The tests of the device mapper, in a stock guest: many hosts have no device mapper, as containers
-//! and small virtual machines. The daemon, and this program, run in the guest.
+//! The tests of the device mapper, in a stock guest: many hosts have no device mapper, as
+//! containers and small virtual machines. The daemon, and this program, run in the guest.
 
 use std::path::Path;
 use std::time::Duration;

@@ -25,7 +25,8 @@ fn printed(page: &str, start: &str, end: &str) -> String {
     text[from..to].to_owned()
 }
 
-/// The domain of docs/guests.md with the disk of docs/disks.md, completed to one that can start here.
+/// The domain of docs/guests.md with the disk of docs/disks.md, completed to one that can start
+/// here.
 fn domain(dir: &Path) -> String {
     let disk = printed("disks.md", "<disk type='vhostuser'", "</disk>");
     let with = |text: String, from: &str, to: &str| {

@@ -1,5 +1,5 @@
-//! What is not Linux and not ours at the other end: firmware that boots from the network, DPDK's driver,
-//! and libvirt, which starts QEMU. These tests need root and `scripts/deps drivers`.
+//! What is not Linux and not ours at the other end: firmware that boots from the network, DPDK's
+//! driver, and libvirt, which starts QEMU. These tests need root and `scripts/deps drivers`.
 
 mod firmware;
 mod libvirt;

@@ -288,8 +288,8 @@ fn addresses_that_guests_show_are_announced_and_go_with_them() {
     assert_eq!(site.overlay(0)["learned"], 0);
 }
 
-/// A second guest of the first host takes an address over from the first one, which goes on with its
-/// other addresses.
+/// A second guest of the first host takes an address over from the first one, which goes on with
+/// its other addresses.
 #[test]
 #[ignore = "needs root, FRR and ping"]
 fn an_address_that_fails_over_is_announced_for_its_new_owner() {

@@ -1,4 +1,5 @@
-//! Stock guests with disks of the daemon: QEMU's `vhost-user-blk-pci`, and Linux' virtio_blk and ext4.
+//! Stock guests with disks of the daemon: QEMU's `vhost-user-blk-pci`, and Linux' virtio_blk and
+//! ext4.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;

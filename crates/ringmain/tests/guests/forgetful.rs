@@ -118,7 +118,8 @@ impl Relay {
                 self.log = Some(Log { marks, theirs, offset, len });
                 self.forgotten.lock().unwrap().clear();
             }
-            // Index and flags, then the addresses of descriptors, used ring, available ring and log.
+            // Index and flags, then the addresses of descriptors, used ring, available ring and
+            // log.
             SET_VRING_ADDR => {
                 let first = word(HEADER + 32) / PAGE;
                 self.used.extend(first..first + 4);

@@ -19,8 +19,8 @@ use super::traffic::{LIMIT, eventually, listens};
 /// How often the guest goes to the other host under the stream.
 const MIGRATIONS: usize = 4;
 
-/// How often pages are forgotten, at most. A page is copied all the same if the guest wrote it, too,
-/// or if QEMU gets to it only after the last write.
+/// How often pages are forgotten, at most. A page is copied all the same if the guest wrote it,
+/// too, or if QEMU gets to it only after the last write.
 const ATTEMPTS: usize = 40;
 
 #[test]
@@ -106,8 +106,8 @@ fn hosts(options: &[&str], release: Release, between: Between) -> Hosts {
     Hosts::start(binary, Machine { image, accel, emulator, options }, between).unwrap()
 }
 
-/// The host and a guest send each other noise while the guest migrates there and back. What the host
-/// gets back must be what it sent.
+/// The host and a guest send each other noise while the guest migrates there and back. What the
+/// host gets back must be what it sent.
 fn a_stream_outlives_migrations(options: &[&str], release: Release) {
     let hosts = hosts(options, release, Between::Bridge);
     let mut guest = hosts.boot(hosts.socket(0)).unwrap();
@@ -138,8 +138,8 @@ fn a_stream_outlives_migrations(options: &[&str], release: Release) {
 }
 
 /// A third host, whose tunnels are the kernel's and follow FRR, and a guest that goes from one host
-/// to the other and back. What the third host gets back must be what it sent, and no datagram of the
-/// guest may come to it twice.
+/// to the other and back. What the third host gets back must be what it sent, and no datagram of
+/// the guest may come to it twice.
 #[test]
 #[ignore = "boots guests, and needs FRR"]
 fn a_stream_outlives_migrations_across_an_overlay() {

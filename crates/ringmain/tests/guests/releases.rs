@@ -1,5 +1,5 @@
-//! Front-ends and drivers of two releases: QEMU 7.2 and 10, Linux 6.1 and 6.12. Restarts of the daemon
-//! and migrations with the newer ones are beside those with the older ones.
+//! Front-ends and drivers of two releases: QEMU 7.2 and 10, Linux 6.1 and 6.12. Restarts of the
+//! daemon and migrations with the newer ones are beside those with the older ones.
 
 use lab::guest::{Release, Shell};
 
@@ -17,9 +17,9 @@ fn vectors(guest: &dyn Shell) -> (usize, usize) {
     (counts.len(), counts.iter().filter(|count| **count > 0).count())
 }
 
-/// Each pair of guests exchanges traffic of all kinds: a new front-end with a new driver and with an
-/// old one, and an old one with an old one. Linux 6.12 does not run in the emulation of QEMU 7.2,
-/// whose `cmpxchg16b` damages the flags.
+/// Each pair of guests exchanges traffic of all kinds: a new front-end with a new driver and with
+/// an old one, and an old one with an old one. Linux 6.12 does not run in the emulation of QEMU
+/// 7.2, whose `cmpxchg16b` damages the flags.
 #[test]
 #[ignore = "boots guests"]
 fn guests_of_all_releases_talk() {

@@ -48,8 +48,8 @@ pub fn ping(from: &dyn Shell, address: &str) {
     .unwrap();
 }
 
-/// Pings both ways, one after the other, with packets from small to `largest` bytes (of IP payload),
-/// over IPv4 and IPv6.
+/// Pings both ways, one after the other, with packets from small to `largest` bytes (of IP
+/// payload), over IPv4 and IPv6.
 ///
 /// At the same time would be faster. But the socket of a ping gets the requests of the other guest,
 /// too, and has no room for the answer besides a large one while its process waits for a CPU.

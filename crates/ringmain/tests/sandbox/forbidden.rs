@@ -1,6 +1,6 @@
 //! Each thread of a running daemon does what each layer forbids, and fails. The daemons have one
-//! layer each, so that no other one hides that a layer is missing; one daemon has none, and there the
-//! same calls succeed.
+//! layer each, so that no other one hides that a layer is missing; one daemon has none, and there
+//! the same calls succeed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! Each thread of a running daemon has the filter of its kind and no rights left, and fails to do what
-//! each layer forbids. What each filter forbids in detail is shown by the tests of the crate
+//! Each thread of a running daemon has the filter of its kind and no rights left, and fails to do
+//! what each layer forbids. What each filter forbids in detail is shown by the tests of the crate
 //! `sandbox`.
 
 mod daemon;
@@ -57,8 +57,8 @@ fn a_daemon_whose_parent_asked_for_it_ends_with_its_parent() {
     }
 }
 
-/// Threads with other filters than their kind has, and threads of no known kind. The main thread has
-/// those of the process.
+/// Threads with other filters than their kind has, and threads of no known kind. The main thread
+/// has those of the process.
 fn wrong_filters(threads: &[Status], process: u32) -> Vec<String> {
     let filters = |thread: &Status| thread["Seccomp_filters"].parse::<u32>().unwrap();
     let main = threads.iter().find(|thread| thread["Pid"] == process.to_string()).unwrap();

@@ -1,8 +1,8 @@
 //! A thread of another process that makes system calls for a test (ptrace).
 //!
-//! The thread is stopped, makes each call in place of its own work, with the rights and filters that
-//! it has, and goes on as if nothing had happened. A call that its filter forbids raises SIGSYS,
-//! which is not delivered: the thread survives, and makes the next call.
+//! The thread is stopped, makes each call in place of its own work, with the rights and filters
+//! that it has, and goes on as if nothing had happened. A call that its filter forbids raises
+//! SIGSYS, which is not delivered: the thread survives, and makes the next call.
 
 use nix::libc::{c_long, user_regs_struct};
 use nix::sys::ptrace::{self, Options};

@@ -1,5 +1,5 @@
-//! A guest that is root in its domain and speaks to the backend itself, through the kernel's devices
-//! for grants, event channels and the store, beside two stock guests that exchange data.
+//! A guest that is root in its domain and speaks to the backend itself, through the kernel's
+//! devices for grants, event channels and the store, beside two stock guests that exchange data.
 //!
 //! The attacks are those of `tests/frontends`, whose executable runs in the guest.
 
@@ -32,8 +32,8 @@ const BAD_KEYS: &[&str] = &[
     "request-rx-copy is not 1",
 ];
 
-/// Attacks by their names: few, since each takes a minute of an emulated guest. The others are tried
-/// on the embedded hypervisor.
+/// Attacks by their names: few, since each takes a minute of an emulated guest. The others are
+/// tried on the embedded hypervisor.
 const ATTACKS: &[(&str, Charge)] = &[
     ("keys", Charge::Stopped(BAD_KEYS)),
     ("indices", Charge::Stopped(&["request index jumped"])),

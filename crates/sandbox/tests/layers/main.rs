@@ -1,7 +1,8 @@
 //! Does what each layer forbids, in each kind of thread, and sees it fail.
 //!
 //! Each case runs in a process of its own: this executable once more, in a part that a variable of
-//! its environment names. A layer that this host does not offer is named, and its cases are skipped.
+//! its environment names. A layer that this host does not offer is named, and its cases are
+//! skipped.
 
 mod filters;
 

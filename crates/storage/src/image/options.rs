@@ -133,8 +133,8 @@ pub struct Alignment {
 }
 
 impl Alignment {
-    /// Alignments of addresses in memory, and of offsets and lengths, in bytes. `None`: they are not
-    /// powers of two.
+    /// Alignments of addresses in memory, and of offsets and lengths, in bytes. `None`: they are
+    /// not powers of two.
     pub fn new(memory: u32, offset: u32) -> Option<Alignment> {
         let are_powers = memory.is_power_of_two() && offset.is_power_of_two();
         are_powers.then_some(Alignment { memory, offset })

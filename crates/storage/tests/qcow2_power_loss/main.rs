@@ -1,4 +1,5 @@
-//! A power cut at any moment under a qcow2 image: what was flushed is there, and the image is sound.
+//! A power cut at any moment under a qcow2 image: what was flushed is there, and the image is
+//! sound.
 //!
 //! The image lies on a file system that writes down each change of the file, and each time that it
 //! is to be made stable: those of workers and those of the thread of the image. At each prefix of
@@ -143,8 +144,8 @@ impl Recording {
         Model::new((0..self.case.sectors).map(|sector| self.case.stamp(sector)))
     }
 
-    /// Cuts the power after each event, or after some of very many, with some subsets of what is not
-    /// stable. Checks one of `every` cuts with other readers, too.
+    /// Cuts the power after each event, or after some of very many, with some subsets of what is
+    /// not stable. Checks one of `every` cuts with other readers, too.
     ///
     /// # Errors
     /// After how many events what is wrong.

@@ -1,5 +1,5 @@
-//! A reader of qcow2 images, independent of the one that is tested. Each cluster has to be counted as
-//! often as it is used. The reader supports what the images of these tests have.
+//! A reader of qcow2 images, independent of the one that is tested. Each cluster has to be counted
+//! as often as it is used. The reader supports what the images of these tests have.
 
 use std::collections::{HashMap, HashSet};
 

@@ -14,8 +14,8 @@ use crate::front_end::*;
 /// Bytes of a log that reaches as far as the memory.
 const LOG: u64 = (GUEST + MEMORY) / 4096 / 8;
 
-/// Shares `len` bytes of `file` as a log, switches it on, and has both rings logged at guest address
-/// `at`.
+/// Shares `len` bytes of `file` as a log, switches it on, and has both rings logged at guest
+/// address `at`.
 fn log(hostile: &HostileFrontEnd, file: impl AsFd, len: u64, at: u64) {
     hostile.say(code::SET_PROTOCOL_FEATURES, &longs(&[protocol::LOG_SHMFD]), &[]);
     hostile.say(code::SET_LOG_BASE, &longs(&[len, 0]), &[file.as_fd()]);

@@ -24,8 +24,8 @@ pub fn write_offer(nodes: &dyn Nodes, path: &str, queues: u16) -> Result<(), Sto
     nodes.put(&format!("{path}/feature-max-indirect-segments"), MAX_INDIRECT_SEGMENTS)
 }
 
-/// Whether an end of a vbd, whose directory is `path`, knows persistent grants. Any other value than
-/// 1, which no end writes, means no.
+/// Whether an end of a vbd, whose directory is `path`, knows persistent grants. Any other value
+/// than 1, which no end writes, means no.
 ///
 /// # Errors
 /// When the store fails.

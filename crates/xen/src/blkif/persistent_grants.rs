@@ -75,8 +75,8 @@ impl PersistentGrants {
         self.look_up(segments, found) || (self.map(segments) && self.look_up(segments, found))
     }
 
-    /// Finds the page with a list of segments, and maps it if necessary: its memory, and its address
-    /// there. `None`: the page is not mapped, and cannot be.
+    /// Finds the page with a list of segments, and maps it if necessary: its memory, and its
+    /// address there. `None`: the page is not mapped, and cannot be.
     pub fn find_list(&mut self, page: GrantRef) -> Option<(&Arc<Memory>, u64)> {
         let list = [Segment { page, offset: 0, len: 0 }];
         if !self.places.contains_key(&page) && !self.map(&list) {

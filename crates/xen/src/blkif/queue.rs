@@ -2,13 +2,13 @@
 //!
 //! A request is handed to the pipeline in the format of virtio-blk, in memory of this process: a
 //! header, data, and a byte for the status. Data is copied between that memory and the guest's
-//! pages: from writes when requests are taken out of the ring, and to reads when they are completed.
-//! Pages that stay mapped are copied by the worker itself, and others by grant copies, with one call
-//! for each burst.
+//! pages: from writes when requests are taken out of the ring, and to reads when they are
+//! completed. Pages that stay mapped are copied by the worker itself, and others by grant copies,
+//! with one call for each burst.
 //!
 //! The kernel could also use mapped pages directly. But a domain 0 without hardware virtualization
-//! spends several times as many instructions to look up a mapped page of another domain as to copy a
-//! page.
+//! spends several times as many instructions to look up a mapped page of another domain as to copy
+//! a page.
 //!
 //! Requests are answered in the order of the ring. So a slot without a published response still
 //! holds its request, and after this process was killed, its successor finds in the ring all

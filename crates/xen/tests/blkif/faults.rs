@@ -38,8 +38,8 @@ fn flush(front: &Front) {
     assert_eq!(front.end(0, &flush), OKAY);
 }
 
-/// Only these requests of the first have failed, for this reason, and no request of the second. Both
-/// go on.
+/// Only these requests of the first have failed, for this reason, and no request of the second.
+/// Both go on.
 #[track_caller]
 fn check_failed(host: &Host, [failing, neighbour]: [&Front; 2], reason: ErrorReason, times: u64) {
     let failed = |front: &Front| -> u64 {

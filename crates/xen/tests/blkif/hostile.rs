@@ -96,8 +96,8 @@ fn pages_that_are_not_granted_are_errors_of_their_request() {
     assert_eq!(front.read(0, 0, 64), (OKAY, vec![7; 8 * PAGE]));
 }
 
-/// The list of an indirect request is rewritten all the time. Whatever was read of it, only what was
-/// checked is used.
+/// The list of an indirect request is rewritten all the time. Whatever was read of it, only what
+/// was checked is used.
 #[test]
 fn a_list_that_is_rewritten_under_way_reaches_nothing_else() {
     let host = Host::new(1);

@@ -1,4 +1,5 @@
-//! Vbds on a host for tests: their life, their faults and limits, and frontends that break the rules.
+//! Vbds on a host for tests: their life, their faults and limits, and frontends that break the
+//! rules.
 
 mod blkfront;
 mod faults;

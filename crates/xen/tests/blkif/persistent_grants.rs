@@ -91,8 +91,8 @@ fn a_page_may_be_named_more_than_once() {
     assert_eq!(front.read(0, 0, 88), (OKAY, vec![9; 11 * PAGE]));
 }
 
-/// Pages that cannot be mapped are copied where that is possible. After some failures the queue maps
-/// nothing more, and still serves.
+/// Pages that cannot be mapped are copied where that is possible. After some failures the queue
+/// maps nothing more, and still serves.
 #[test]
 fn pages_that_cannot_be_mapped_are_copied_or_refused() {
     let host = Host::new(1);

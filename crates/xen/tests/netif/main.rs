@@ -1,5 +1,5 @@
-//! Vifs on a host for tests: frontends of all kinds, the daemon's own and hostile ones, and all that
-//! a toolstack does.
+//! Vifs on a host for tests: frontends of all kinds, the daemon's own and hostile ones, and all
+//! that a toolstack does.
 
 mod coalescing;
 mod device_queue;

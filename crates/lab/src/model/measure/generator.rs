@@ -1,6 +1,6 @@
 //! Frames between vhost-user guests of a daemon: how many come in a second, and the cost of each
-//! for the worker and for the guests. The guests are the traffic generator's, with a thread for each
-//! pair, which sleeps when there is nothing to do.
+//! for the worker and for the guests. The guests are the traffic generator's, with a thread for
+//! each pair, which sleeps when there is nothing to do.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A stock guest with ext4 on a drive whose power is cut: after any event, and with any part of what
-//! was not flushed, the file system is whole, and files are there that were synchronised.
+//! A stock guest with ext4 on a drive whose power is cut: after any event, and with any part of
+//! what was not flushed, the file system is whole, and files are there that were synchronised.
 
 mod drive;
 

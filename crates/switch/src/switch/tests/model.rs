@@ -152,7 +152,8 @@ fn apply(
 }
 
 proptest! {
-    /// Every verdict is the model's, and every verdict from the past that claims to stand is what would be decided now.
+    /// Every verdict is the model's, and every verdict from the past that claims to stand is what
+    /// would be decided now.
     #[test]
     fn agrees_with_the_model_and_a_standing_verdict_is_a_fresh_one(
         vlans in prop::collection::vec(any_vlan(), 5),

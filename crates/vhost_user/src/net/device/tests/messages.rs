@@ -42,7 +42,8 @@ fn request() -> impl Strategy<Value = (u32, Vec<u8>, usize)> {
 }
 
 proptest! {
-    /// Whatever the order of requests: no panic, and what the session believes to run is what is attached.
+    /// Whatever the order of requests: no panic, and what the session believes to run is what is
+    /// attached.
     #[test]
     fn any_order_of_requests_is_survived(requests in prop::collection::vec(request(), 0..60)) {
         let mut bench = Bench::new();

@@ -119,8 +119,8 @@ fn all_that_is_written_to_packed_rings_and_buffers_is_marked() {
     all_that_is_written_is_marked::<PackedDriver>(FEATURES | bit::RING_PACKED);
 }
 
-/// Frames flow while the log is switched on and off, and is replaced: what differs since the log was
-/// acknowledged is marked.
+/// Frames flow while the log is switched on and off, and is replaced: what differs since the log
+/// was acknowledged is marked.
 #[test]
 fn a_log_begins_with_its_acknowledgement() {
     let lab = Lab::new();
