@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 
 use crate::case;
 
-/// Count instructions per frame between two guests, step by step
+/// Count instructions per frame between guests, step by step
 ///
 /// valgrind runs the program itself, and counts the rounds of a worker.
 #[derive(Clone, Debug, Parser)]

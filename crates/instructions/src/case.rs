@@ -1,6 +1,6 @@
 //! The traffic that is counted.
 
-/// One kind of traffic between two guests, and how much of it.
+/// One kind of traffic between guests, and how much of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The name in results, in the budget and for `--only`.
@@ -9,12 +9,16 @@ pub struct Case {
     pub title: &'static str,
     /// The generator's options.
     pub options: &'static str,
+    /// Guests.
+    pub guests: usize,
+    /// Whether the frames come by a TAP, and all guests receive; or from guests.
+    pub tap: bool,
     /// Turns of the worker before counting begins: all buffers, flows and ring entries have had
     /// their first use, and queues without senders are armed.
     pub warm: u32,
     /// Turns that are counted.
     pub counted: u32,
-    /// The settings of both ports. None of them delays or drops a frame.
+    /// The settings of all ports. None of them delays or drops a frame.
     pub setting: Setting,
 }
 
@@ -38,11 +42,20 @@ pub enum Setting {
 
 impl Case {
     const fn new(name: &'static str, title: &'static str, options: &'static str) -> Self {
-        Case { name, title, options, warm: 256, counted: 256, setting: Setting::None }
+        let setting = Setting::None;
+        Case { name, title, options, guests: 2, tap: false, warm: 256, counted: 256, setting }
     }
 
     const fn with(self, setting: Setting) -> Self {
         Case { setting, ..self }
+    }
+
+    const fn between(self, guests: usize) -> Self {
+        Case { guests, ..self }
+    }
+
+    const fn from_tap(self, guests: usize) -> Self {
+        Case { guests, tap: true, ..self }
     }
 
     const fn rounds(self, counted: u32) -> Self {
@@ -60,6 +73,9 @@ pub const CASES: &[Case] = &[
     Case::new("64-flows", "64 B, 4096 flows", "--size 64 --burst 64 --flows 4096"),
     Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),
     Case::new("64-mixed", "64 B, 64 flows mixed", "--size 64 --burst 64 --queues 2 --flows 64"),
+    Case::new("64-8", "64 B, 8 receivers mixed", "--size 64 --burst 64 --fan-out").between(9),
+    Case::new("tap-8", "64 B, a TAP for 8 guests", "--size 64 --burst 64").from_tap(8),
+    Case::new("imix", "64 to 1514 B mixed", "--mix --burst 64 --flows 60"),
     Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),
     Case::new("64-rate", "64 B, one rate limit", "--size 64 --burst 64").with(Setting::Rate),
     Case::new("64-rates", "64 B, four rate limits", "--size 64 --burst 64").with(Setting::Rates),
@@ -93,7 +109,9 @@ mod tests {
     #[test]
     fn all_cases_are_options_of_the_generator() {
         for case in CASES {
-            let words = format!("--ports a,b {}", case.options);
+            let ports = ["a"; 9][..case.guests].join(",");
+            let from = if case.tap { "--from tap" } else { "" };
+            let words = format!("--ports {ports} {from} {}", case.options);
             Args::from_words(words.split_whitespace()).unwrap();
         }
     }

@@ -52,6 +52,9 @@ pub enum InstructionsError {
     /// The guests.
     #[error(transparent)]
     Load(#[from] load::Error),
+    /// The TAP.
+    #[error(transparent)]
+    Tap(#[from] hostlink::tap::TapError),
     /// A port.
     #[error(transparent)]
     Port(#[from] vhost_user::net::StartError),

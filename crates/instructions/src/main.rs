@@ -1,4 +1,4 @@
-//! Instructions per frame, step by step, of the way between two guests: the `bench-instructions`
+//! Instructions per frame, step by step, of the way between guests: the `bench-instructions`
 //! command, and the program that it counts.
 //!
 //! Times show the performance for users, but on a shared machine only to within some percent. This
@@ -16,6 +16,7 @@ mod error;
 mod result;
 mod rounds;
 mod stage;
+mod tap;
 
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,4 +1,4 @@
-//! The program whose instructions are counted: two guests and a worker, on one thread.
+//! The program whose instructions are counted: guests and a worker, on one thread.
 //!
 //! The guests are the generator's, the ports real vhost-user devices, fabric and switch the
 //! daemon's; but this program drives the worker, one round after each burst, and simulates its
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use frame::{Mac, Prefix};
-use load::{Args, Clock, Endpoint};
+use load::{Args, Clock, Device, Endpoint, Guests};
 use network::capture::{Capture, CaptureSpec};
 use network::fabric::{Fabric, Workers};
 use network::manual::ManualWorker;
@@ -25,6 +25,7 @@ use vhost_user::net::{Port, PortConfig};
 
 use super::case::{Case, Setting};
 use crate::error::InstructionsError as Error;
+use crate::tap;
 
 /// Time of a round by the worker's clock, without its frames.
 const ROUND: Duration = Duration::from_micros(1);
@@ -50,9 +51,11 @@ pub fn run_case(case: &Case) -> Result<u64, Error> {
         .prefix("ringmain-")
         .tempdir()
         .map_err(|e| Error::system("make a folder", e))?;
-    let sockets = ["a", "b"].map(|name| dir.path().join(name));
-    let line =
-        format!("--ports {},{} {}", sockets[0].display(), sockets[1].display(), case.options);
+    let sockets: Vec<PathBuf> =
+        (0..case.guests).map(|number| dir.path().join(number.to_string())).collect();
+    let ports: Vec<_> = sockets.iter().map(|socket| socket.display().to_string()).collect();
+    let from = if case.tap { format!("--from {}", tap::NAME) } else { String::new() };
+    let line = format!("--ports {} {from} {}", ports.join(","), case.options);
     let args = Args::from_words(line.split_whitespace())
         .map_err(|e| load::Error::Options(e.to_string()))?;
     let workers = Workers { count: 1, ..Workers::default() };
@@ -60,6 +63,11 @@ pub fn run_case(case: &Case) -> Result<u64, Error> {
         Fabric::manual(&workers).map_err(|e| Error::system("make a worker", e))?;
     let fabric = Arc::new(fabric);
     let mut worker = workers.into_iter().next().ok_or(Error::Stuck { sent: 0, left: 0 })?;
+    if case.tap {
+        tap::enter_network()?;
+    }
+    let start_tap = || case.tap.then(|| tap::start(&fabric)).transpose();
+    let tap = worker.run_while(start_tap)?;
     let devices = worker.run_while(|| {
         let config = |socket: &Path, number| PortConfig {
             restrictions: restrictions(case.setting),
@@ -83,7 +91,7 @@ pub fn run_case(case: &Case) -> Result<u64, Error> {
         counted
     });
     // With or without an error: ports can be removed only while the worker runs.
-    worker.run_while(|| drop(devices));
+    worker.run_while(|| drop((devices, tap)));
     outcome
 }
 
@@ -136,8 +144,8 @@ fn traffic<R: DriverRing>(
     began: Instant,
 ) -> Result<u64, Error> {
     let clock = Clock::start();
-    let guests =
-        worker.run_while(|| load::connect_guests::<R>(args, clock, &AtomicBool::new(false)))?;
+    let connect = || load::connect_guests::<R>(args, clock, &AtomicBool::new(false));
+    let Guests { endpoints: guests, device } = worker.run_while(connect)?;
     // The same part of a second in every run, so that work which is done once a second is always
     // done at the same place.
     let now =
@@ -146,7 +154,7 @@ fn traffic<R: DriverRing>(
     // polled would share the worker with the sender, and a burst on each of two queues is more than
     // one round's share.
     worker.run_once(now - IDLE);
-    let mut stage = Stage { guests, clock, now, sleeps: args.interrupts, capture };
+    let mut stage = Stage { guests, device, clock, now, sleeps: args.interrupts, capture };
     // The guests have announced themselves.
     stage.read_capture();
     for _ in 0..case.warm {
@@ -159,9 +167,11 @@ fn traffic<R: DriverRing>(
     Ok(frames)
 }
 
-/// The guests, the reader of a capture, and the time by the worker's clock.
+/// The guests, the device that sends to them, the reader of a capture, and the time by the worker's
+/// clock.
 struct Stage<'a, R> {
     guests: Vec<Endpoint<R>>,
+    device: Option<Device>,
     clock: Clock,
     now: Instant,
     sleeps: bool,
@@ -176,6 +186,9 @@ impl<R: DriverRing> Stage<'_, R> {
         for guest in &mut self.guests {
             sent += guest.transmit(self.clock)?;
         }
+        if let Some(device) = &mut self.device {
+            sent += device.transmit(self.clock)?;
+        }
         if self.sleeps {
             self.guests.iter_mut().for_each(|guest| {
                 guest.arm();
@@ -189,12 +202,9 @@ impl<R: DriverRing> Stage<'_, R> {
             }
             while guest.receive(self.clock)? > 0 {}
         }
-        let left = self
-            .guests
-            .iter()
-            .filter_map(|guest| guest.sender())
-            .map(|sender| sender.counters.under_way())
-            .sum();
+        let senders = self.guests.iter().filter_map(Endpoint::sender);
+        let senders = senders.chain(self.device.iter().map(Device::sender));
+        let left = senders.map(|sender| sender.counters.under_way()).sum();
         if sent == 0 || left > 0 {
             return Err(Error::Stuck { sent, left });
         }

@@ -115,17 +115,18 @@ impl Daemon {
         Daemon::launch(&this_program()?, &["--null-disks".to_owned()], config, None, |_| ())
     }
 
-    /// A daemon of another commit, which may answer in another way. Waits until a file with each of
-    /// these names, a port's socket, is in its folder.
+    /// A daemon of another commit, which may answer in another way, in a network namespace if one
+    /// is given. Waits until a file with each of these names, a port's socket, is in its folder.
     ///
     /// # Errors
     /// See [`start`](Self::start).
     pub fn of_another_commit(
         binary: &Path,
         config: impl FnOnce(&Path) -> String,
-        sockets: &[&str],
+        namespace: Option<&Namespace>,
+        sockets: &[String],
     ) -> Result<Daemon, DaemonError> {
-        let mut daemon = Daemon::spawn(binary, &[], config, None, |_| ())?;
+        let mut daemon = Daemon::spawn(binary, &[], config, namespace, |_| ())?;
         daemon.wait(|daemon| {
             let is_there = sockets.iter().all(|name| daemon.dir().join(name).exists());
             Ok((!is_there).then(|| "makes no sockets".into()))

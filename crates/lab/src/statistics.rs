@@ -108,6 +108,18 @@ pub fn digits(value: f64) -> String {
     }
 }
 
+/// The interval that holds the median of all values such as these with a probability of 95 %,
+/// whatever their distribution is: between two of them, by rank. `None`: there are none.
+pub fn median_interval(mut values: Vec<f64>) -> Option<[f64; 2]> {
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // The number of values below the median is binomial: half of them, with a standard deviation of
+    // half the root of their number.
+    let low = ((count as f64 - 1.96 * (count as f64).sqrt()) / 2.0).max(0.0) as usize;
+    let high = count.checked_sub(low + 1)?;
+    Some([*values.get(low)?, *values.get(high)?])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,5 +156,15 @@ mod tests {
     fn numbers_have_three_digits() {
         let shown: Vec<String> = [0.0, 0.01234, 1.234, 12.34, 123.4, f64::NAN].map(digits).into();
         assert_eq!(shown, ["0", "0.0123", "1.23", "12.3", "123", "-"]);
+    }
+
+    #[test]
+    fn the_interval_of_the_median_becomes_narrow_with_many_values() {
+        let of = |count: u32| median_interval((0..count).rev().map(f64::from).collect());
+        assert_eq!(of(0), None);
+        assert_eq!(of(1), Some([0.0, 0.0]));
+        assert_eq!(of(5), Some([0.0, 4.0]), "all of them");
+        assert_eq!(of(9), Some([1.0, 7.0]));
+        assert_eq!(of(100), Some([40.0, 59.0]));
     }
 }

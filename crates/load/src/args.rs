@@ -1,27 +1,28 @@
 //! The arguments of `ringmain-lab load`.
 
 use std::ops::Range;
-use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use super::Error;
 use super::gaps::GapDistribution;
+use super::port::Port;
+use super::shapes::MIX;
 
 const ABOUT: &str = "\
 Ports form pairs, and a port sends to the other port of its pair; a single port sends to itself. \
-Frames are Ethernet/IPv4/UDP, or TCP with --tso. Each frame has a unique combination of flow, \
-number and send time.
+With --fan-out, the first port sends to all others instead, one frame to each in turn; with \
+--from, a network device does. Frames are Ethernet/IPv4/UDP, or TCP with --tso. Each frame has a \
+unique combination of flow, number and send time.
 
 The generator checks every frame that comes back: the length; the virtio-net header, with all \
 offload fields; all headers of the frame; the tag behind the headers; the payload, which is \
 different in every frame; and the place of the frame in its flow. The tag holds the flow, the \
 number and the time under a keyed check, which also covers the length of the frame. By default, \
-the check of the payload covers one word of 8 bytes in every 256 bytes of frames up to 2048 bytes, \
-one word of 8 bytes in every 1024 bytes of larger frames, and the last bytes of the frame. With \
---verify full, the check covers all of the payload. The checks detect truncation, swapped or stale \
-buffers, lost pieces, duplicates and reordering.";
+the check of the payload covers one word of 8 bytes in every 256 bytes of frames up to 2048 \
+bytes, one word of 8 bytes in every 1024 bytes of larger frames, and the last bytes of the \
+frame. With --verify full, the check covers all of the payload. The checks detect truncation, \
+swapped or stale buffers, lost pieces, duplicates and reordering.";
 
 /// Options of the traffic generator.
 #[derive(Clone, Debug, clap::Args)]
@@ -57,6 +58,11 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     pub size: u32,
 
+    /// Mix lengths as on the Internet: of 12 flows, seven have frames of 64 bytes, four of 590
+    /// bytes, and one of 1514 bytes
+    #[arg(long, conflicts_with_all = ["size", "tso"])]
+    pub mix: bool,
+
     /// Send frames with offloads: TCP over IPv4 with a partial checksum, and with TSO where the
     /// size exceeds one segment
     #[arg(long)]
@@ -66,7 +72,7 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", default_value_t = 1460)]
     pub mss: u16,
 
-    /// Flows of each sender, spread over its queues [default: one per queue]
+    /// Flows of each sender over its queues [default and least: one per queue, receiver and length]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub flows: Option<u32>,
 
@@ -77,6 +83,14 @@ pub struct Args {
     /// Which guests of a pair send
     #[arg(long, value_enum, default_value_t = Directions::One)]
     pub direction: Directions,
+
+    /// The first port sends to all others, flow by flow, and no other port sends
+    #[arg(long, conflicts_with = "direction")]
+    pub fan_out: bool,
+
+    /// Frames leave by this network device, such as a TAP, and all ports receive them, flow by flow
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["direction", "fan_out", "tso"])]
+    pub from: Option<String>,
 
     /// Closed loop: maximum number of frames in flight of each sender [default: the capacity of the
     /// ring]
@@ -239,31 +253,6 @@ pub enum Verify {
     Full,
 }
 
-/// One guest's socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// Path of the socket.
-    pub path: PathBuf,
-    /// Whether it is listened on; `None`: as the other options say.
-    pub listen: Option<bool>,
-}
-
-impl FromStr for Port {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (listen, path) = match text.split_once(':') {
-            Some(("server", path)) => (Some(true), path),
-            Some(("client", path)) => (Some(false), path),
-            _ => (None, text),
-        };
-        match path {
-            "" => Err("a socket needs a path".into()),
-            path => Ok(Self { path: path.into(), listen }),
-        }
-    }
-}
-
 /// A number of bytes, with an optional K, M or G (powers of 1024).
 fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
@@ -306,7 +295,11 @@ impl Args {
     /// Refuses options that contradict each other, or are out of range.
     pub(super) fn check(&self) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Options(why));
-        if self.ports.len() > 1 && self.ports.len() % 2 == 1 {
+        if self.fan_out && self.ports.len() < 2 {
+            return refuse("--fan-out needs a port that sends, and others that receive".into());
+        }
+        let pairs = !self.fan_out && self.from.is_none();
+        if pairs && self.ports.len() > 1 && self.ports.len() % 2 == 1 {
             return refuse(format!("{} ports: ports come in pairs, or alone", self.ports.len()));
         }
         if self.number % 2 == 1 {
@@ -368,8 +361,28 @@ impl Args {
         self.rx_ring.unwrap_or(self.ring)
     }
 
+    /// How many guests each sender sends to.
+    pub(super) fn receivers(&self) -> u32 {
+        match self.ports.len() as u32 {
+            ports if self.from.is_some() => ports,
+            ports if self.fan_out => ports.saturating_sub(1),
+            _ => 1,
+        }
+    }
+
+    /// The lengths of frames, which flows have in turn.
+    pub(super) fn lengths(&self) -> &[u32] {
+        if self.mix { &MIX } else { std::slice::from_ref(&self.size) }
+    }
+
+    /// The largest of them.
+    pub(super) fn largest(&self) -> u32 {
+        self.lengths().iter().copied().max().unwrap_or(self.size)
+    }
+
     pub(super) fn flows(&self) -> u32 {
-        self.flows.unwrap_or(1).max(u32::from(self.queues))
+        let shapes = self.receivers() * self.lengths().len() as u32;
+        self.flows.unwrap_or(1).max(u32::from(self.queues)).max(shapes)
     }
 
     /// Whether frames go as soon as the ring has room.

@@ -1,5 +1,6 @@
 //! Counters that sender and receiver of one direction share.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -66,5 +67,61 @@ impl DirectionCounters {
         let lost = self.under_way();
         self.abandoned.store(self.abandoned.load(Relaxed) + lost, Relaxed);
         lost
+    }
+}
+
+/// The counters of one sender's directions, by the numbers of their receivers.
+#[derive(Clone, Debug)]
+pub struct SenderCounters(Box<[Arc<DirectionCounters>]>);
+
+impl SenderCounters {
+    /// The counters of this many directions.
+    pub fn new(receivers: u32) -> SenderCounters {
+        SenderCounters((0..receivers).map(|_| Arc::default()).collect())
+    }
+
+    /// Those of each direction.
+    pub fn each(&self) -> impl Iterator<Item = &Arc<DirectionCounters>> {
+        self.0.iter()
+    }
+
+    /// Counts a sent frame of a flow.
+    #[inline]
+    pub fn add_sent(&self, flow: u32) {
+        let direction = match &*self.0 {
+            [only] => Some(only),
+            several => several.get(flow as usize % several.len().max(1)),
+        };
+        if let Some(direction) = direction {
+            direction.add_sent(1);
+        }
+    }
+
+    /// Notes that the sender has stopped.
+    pub fn close(&self) {
+        self.each().for_each(|direction| direction.close());
+    }
+
+    /// Whether the sender has stopped, and all of its frames were received.
+    pub fn is_complete(&self) -> bool {
+        self.each().all(|direction| direction.is_complete())
+    }
+
+    /// Frames received.
+    pub fn received(&self) -> u64 {
+        self.each().map(|direction| direction.received()).sum()
+    }
+
+    /// Frames under way, from the sender's point of view.
+    #[inline]
+    pub fn under_way(&self) -> u64 {
+        self.each().map(|direction| direction.under_way()).sum()
+    }
+
+    /// Counts all frames under way as lost.
+    pub fn abandon(&self) {
+        for direction in self.each() {
+            direction.abandon();
+        }
     }
 }

@@ -36,8 +36,6 @@ pub struct Endpoint<R> {
     queues: Vec<Queue<R>>,
     header_len: usize,
     burst: usize,
-    /// Whether the peer's announcement came through.
-    greeted: bool,
     doorbells: Doorbells,
 }
 
@@ -63,7 +61,6 @@ impl<R: DriverRing> Endpoint<R> {
             queues,
             header_len,
             burst: usize::from(args.burst),
-            greeted: false,
             doorbells: Doorbells::default(),
         };
         for queue in &mut endpoint.queues {
@@ -110,21 +107,22 @@ impl<R: DriverRing> Endpoint<R> {
             .map_err(|e| role.blame("Tx", e))
     }
 
-    /// Whether the peer's announcement came through.
+    /// Whether the announcements of all peers came through.
     pub fn is_greeted(&self) -> bool {
-        self.greeted
+        self.role.silent.is_empty()
     }
 
     /// Writes the common part of all frames into all buffers: after the announcements, before the
     /// first [`transmit`](Self::transmit).
     pub fn prepare(&mut self) {
         let Some(sender) = &self.role.sender else { return };
-        let Some(vnet) = sender.shape.vnet().get(..self.header_len) else { return };
+        let shape = sender.shapes.first();
+        let Some(vnet) = shape.vnet().get(..self.header_len) else { return };
         for queue in &self.queues {
             for buffer in 0..queue.tx.count() {
                 let addr = queue.tx.addr(buffer);
                 self.memory.write(addr, vnet);
-                self.memory.write(addr + vnet.len() as u64, sender.shape.headers());
+                self.memory.write(addr + vnet.len() as u64, shape.headers());
             }
         }
     }
@@ -181,7 +179,7 @@ impl<R: DriverRing> Endpoint<R> {
             let alone = Arrived::new(&self.memory, std::slice::from_ref(&piece), self.header_len);
             // Most frames come in one buffer.
             if queue.group.is_empty() && (!queue.mergeable || alone.announced() == 1) {
-                self.greeted |= deliver(&mut self.role, &mut self.doorbells, &alone, now);
+                deliver(&mut self.role, &mut self.doorbells, &alone, now);
                 queue.rx.put(buffer);
                 continue;
             }
@@ -192,7 +190,7 @@ impl<R: DriverRing> Endpoint<R> {
                 // No correct device announces zero buffers: the frame has at least one.
                 0 => torn(&mut self.role, &arrived),
                 announced if queue.group.len() < announced.min(GROUP_MAX) => continue,
-                _ => self.greeted |= deliver(&mut self.role, &mut self.doorbells, &arrived, now),
+                _ => deliver(&mut self.role, &mut self.doorbells, &arrived, now),
             }
             queue.release();
         }

@@ -8,7 +8,8 @@ use ring::driver::DriverRing;
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use super::Error;
-use super::endpoint::{Doorbells, Endpoint, Role};
+use super::device::Device;
+use super::endpoint::{Doorbells, Endpoint, Role, Sender};
 use super::receive::Counts;
 use super::time::Clock;
 
@@ -57,19 +58,32 @@ pub struct Outcome {
 /// The guests of one thread.
 pub struct Engine<R> {
     endpoints: Vec<Endpoint<R>>,
+    /// Devices that send to guests.
+    devices: Vec<Device>,
     clock: Clock,
     /// The descriptors to wait for when there is nothing to do; `None`: guests poll.
     epoll: Option<Epoll>,
 }
 
 impl<R: DriverRing> Engine<R> {
-    /// Runs `endpoints`; with `sleeps` by interrupts, otherwise by polling.
+    /// Runs `endpoints` and `devices`; with `sleeps` by interrupts, otherwise by polling.
     ///
     /// # Errors
     /// When the system has no means to wait.
-    pub fn new(endpoints: Vec<Endpoint<R>>, clock: Clock, sleeps: bool) -> Result<Self, Error> {
+    pub fn new(
+        endpoints: Vec<Endpoint<R>>,
+        devices: Vec<Device>,
+        clock: Clock,
+        sleeps: bool,
+    ) -> Result<Self, Error> {
         let epoll = if sleeps { Some(epoll(&endpoints).map_err(Error::Wait)?) } else { None };
-        Ok(Self { endpoints, clock, epoll })
+        Ok(Self { endpoints, devices, clock, epoll })
+    }
+
+    /// All that send.
+    fn senders(&self) -> impl Iterator<Item = &Sender> {
+        let guests = self.endpoints.iter().filter_map(Endpoint::sender);
+        guests.chain(self.devices.iter().map(Device::sender))
     }
 
     /// Sends until the end, and receives until all frames have arrived or no more come. `stop` ends
@@ -103,6 +117,9 @@ impl<R: DriverRing> Engine<R> {
                 work += endpoint.receive(self.clock)?;
                 work += endpoint.transmit(self.clock)?;
             }
+            for device in &mut self.devices {
+                work += device.transmit(self.clock)?;
+            }
             if work == 0 && self.epoll.is_some() {
                 self.sleep()?;
             }
@@ -123,7 +140,7 @@ impl<R: DriverRing> Engine<R> {
     /// The wait includes frames that these guests sent to guests of other threads: a guest that
     /// ends closes its connection, and the back-end then drops frames that it has not fetched.
     fn drain(&mut self, patient: bool, stop: &AtomicBool) -> Result<(), Error> {
-        self.endpoints.iter().filter_map(|e| e.sender()).for_each(|s| s.counters.close());
+        self.senders().for_each(|sender| sender.counters.close());
         let mut last = self.clock.now();
         let mut arrived = 0;
         loop {
@@ -158,7 +175,7 @@ impl<R: DriverRing> Engine<R> {
     fn nap(&self) -> io::Result<()> {
         let Some(epoll) = &self.epoll else { return Ok(()) };
         let now = self.clock.now();
-        let due = self.endpoints.iter().filter_map(|e| e.sender()?.pace.due_in(now)).min();
+        let due = self.senders().filter_map(|sender| sender.pace.due_in(now)).min();
         let nap = (due.unwrap_or(NAP_NS).min(NAP_NS) / 1_000_000) as i32;
         let mut events = [EpollEvent::default(); 16];
         match epoll.wait(nap, &mut events) {

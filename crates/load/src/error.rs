@@ -21,6 +21,14 @@ pub enum Error {
         /// The system's error.
         error: io::Error,
     },
+    /// Frames cannot leave by a network device.
+    #[error("cannot send from the network device {name}: {error}")]
+    Device {
+        /// Its name.
+        name: String,
+        /// The system's error.
+        error: io::Error,
+    },
     /// Negotiation with the back-end failed.
     #[error(transparent)]
     Driver(#[from] DriverError),

@@ -1,5 +1,6 @@
 //! The guests of a run: their roles, their connections, and their announcements.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -9,13 +10,23 @@ use ring::driver::DriverRing;
 
 use super::args::{Args, Directions};
 use super::connect::PortSocket;
-use super::direction_counters::DirectionCounters;
+use super::device::Device;
+use super::direction_counters::SenderCounters;
 use super::endpoint::{Endpoint, Role, Sender};
 use super::error::Error;
 use super::gaps::Gaps;
 use super::packet::{Ends, Shape};
-use super::receive::Receiver;
+use super::receive::{Incoming, Receiver};
+use super::shapes::Shapes;
 use super::time::{Clock, Pace, Progress};
+
+/// The senders and receivers of a run.
+pub struct Guests<R> {
+    /// The guests.
+    pub endpoints: Vec<Endpoint<R>>,
+    /// The device that sends to them, if they do not send to each other.
+    pub device: Option<Device>,
+}
 
 /// Connects the guests of `args`, and waits until the announcements of all have arrived. Returns
 /// the guests ready to send.
@@ -26,11 +37,12 @@ pub fn connect_guests<R: DriverRing>(
     args: &Args,
     clock: Clock,
     stop: &AtomicBool,
-) -> Result<Vec<Endpoint<R>>, Error> {
+) -> Result<Guests<R>, Error> {
     let deadline = Instant::now() + Duration::from_secs_f64(args.wait);
     let sockets = args.ports.iter().map(|port| PortSocket::new(&port.path, args.listens(port)));
     let sockets = sockets.collect::<Result<Vec<_>, Error>>()?;
-    let mut places: Vec<_> = roles(args).into_iter().zip(&sockets).collect();
+    let (roles, sender) = roles(args);
+    let mut places: Vec<_> = roles.into_iter().zip(&sockets).collect();
     // The first guest of each pair connects before the second ones: a back-end that assigns guests
     // to its workers in order of connection then gives both of a pair to the same worker.
     places.sort_by_key(|(role, _)| (role.number % 2, role.number));
@@ -39,42 +51,71 @@ pub fn connect_guests<R: DriverRing>(
         endpoints.push(Endpoint::<R>::new(args, role, socket.open(deadline)?)?);
     }
     endpoints.sort_by_key(Endpoint::number);
-    exchange_announcements(&mut endpoints, args, clock, stop)?;
-    endpoints.iter_mut().for_each(Endpoint::prepare);
-    Ok(endpoints)
+    let open = |(name, sender): (&String, _)| {
+        Device::open(name, (args.numbers().end, sender), args.burst, args.largest())
+    };
+    let device = args.from.as_ref().zip(sender).map(open).transpose()?;
+    let mut guests = Guests { endpoints, device };
+    exchange_announcements(&mut guests, args, clock, stop)?;
+    guests.endpoints.iter_mut().for_each(Endpoint::prepare);
+    Ok(guests)
 }
 
-/// The roles of the guests: guests come in pairs, and each sends to the other of its pair or,
-/// alone, to itself.
-fn roles(args: &Args) -> Vec<Role> {
+/// Who sends, and to whom, as indices of ports. Guests come in pairs, and each sends to the other
+/// of its pair or, alone, to itself. Or the first one sends to all others. Or a device sends to
+/// all; its index is behind the last port's.
+fn directions(args: &Args) -> Vec<(usize, Range<usize>)> {
+    let count = args.ports.len();
+    if args.from.is_some() {
+        return vec![(count, 0..count)];
+    }
+    if args.fan_out {
+        return vec![(0, 1..count)];
+    }
+    let to = |from: usize| if count == 1 { from } else { from ^ 1 };
+    let both = args.direction == Directions::Both || count == 1;
+    let senders = (0..count).filter(|from| both || *from < to(*from));
+    senders.map(|from| (from, to(from)..to(from) + 1)).collect()
+}
+
+/// The roles of the guests, and the sender that is none of them.
+fn roles(args: &Args) -> (Vec<Role>, Option<Sender>) {
     // Frames of another run, or of another generator, must not pass.
     let key =
         u64::from(std::process::id()) << 32 ^ Instant::now().elapsed().as_nanos() as u64 ^ now_ns();
-    let alone = args.ports.len() == 1;
-    let peer = |number: u16| if alone { number } else { number ^ 1 };
-    let role = |number| Role { number, peer: peer(number), sender: None, receiver: None };
+    let number = |index: usize| args.number + index as u16;
+    let role = |number| Role { number, silent: Vec::new(), sender: None, receiver: None };
     let mut roles: Vec<Role> = args.numbers().map(role).collect();
-    for from in 0..roles.len() {
-        let to = if alone { from } else { from ^ 1 };
-        if !alone && from > to && args.direction == Directions::One {
-            continue;
-        }
-        let ends = Ends { from: args.number + from as u16, to: args.number + to as u16 };
-        let shape = Shape::new(ends, args.size, args.tso.then_some(args.mss), args.verify, key);
-        let shape = shape.with_sources(args.sources);
-        let counters = Arc::new(DirectionCounters::default());
+    let mut device = None;
+    for (from, to) in directions(args) {
+        let make = |receiver: u32, length| {
+            let ends = Ends { from: number(from), to: number(to.start + receiver as usize) };
+            Shape::new(ends, length, args.tso.then_some(args.mss), args.verify, key)
+                .with_sources(args.sources)
+        };
+        let shapes = Shapes::new(args.lengths(), args.receivers(), make);
+        let counters = SenderCounters::new(args.receivers());
         let pace = pace(args, from as u64);
-        let receiver =
-            Receiver::new(shape.clone(), counters.clone(), args.flows(), !pace.is_open());
-        let flows = vec![0; args.flows() as usize].into();
-        if let Some(role) = roles.get_mut(to) {
-            role.receiver = Some(receiver);
+        for ((index, receiver), counters) in to.clone().zip(0..).zip(counters.each()) {
+            let (shapes, counters) = (shapes.clone(), Arc::clone(counters));
+            let (from, flows) = (number(from), args.flows());
+            let incoming = Incoming { from, receiver, shapes, counters, flows };
+            if let Some(role) = roles.get_mut(index) {
+                role.receiver = Some(Receiver::new(incoming, !pace.is_open()));
+                role.silent.push(from);
+            }
         }
-        if let Some(role) = roles.get_mut(from) {
-            role.sender = Some(Sender { shape, counters, pace, flows, bursts: 0, full: 0 });
+        let flows = vec![0; args.flows() as usize].into();
+        let sender = Sender { shapes, counters, pace, flows, bursts: 0, full: 0 };
+        match roles.get_mut(from) {
+            Some(role) => {
+                role.sender = Some(sender);
+                role.silent.extend(to.map(number));
+            }
+            None => device = Some(sender),
         }
     }
-    roles
+    (roles, device)
 }
 
 fn now_ns() -> u64 {
@@ -98,7 +139,7 @@ fn pace(args: &Args, from: u64) -> Pace {
 /// Makes every guest announce itself until all announcements have arrived. The back-end is then
 /// ready, and knows all guests.
 fn exchange_announcements<R: DriverRing>(
-    endpoints: &mut [Endpoint<R>],
+    Guests { endpoints, device }: &mut Guests<R>,
     args: &Args,
     clock: Clock,
     stop: &AtomicBool,
@@ -121,6 +162,7 @@ fn exchange_announcements<R: DriverRing>(
         }
         if now >= next {
             endpoints.iter_mut().try_for_each(Endpoint::announce)?;
+            device.iter().try_for_each(Device::announce)?;
             next = now + 50_000_000;
         }
         for endpoint in endpoints.iter_mut() {

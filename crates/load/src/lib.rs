@@ -12,6 +12,7 @@
 mod args;
 mod connect;
 pub mod cpu;
+mod device;
 mod direction_counters;
 mod endpoint;
 mod engine;
@@ -22,8 +23,10 @@ mod order;
 mod packet;
 mod plan;
 mod pool;
+mod port;
 mod receive;
 mod report;
+mod shapes;
 mod time;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -34,17 +37,19 @@ use ring::driver::DriverRing;
 use ring::packed::driver::PackedDriver;
 use ring::split::driver::SplitDriver;
 
-pub use args::{Args, Directions, HeaderPlace, Layout, Port, Sources, Verify};
+pub use args::{Args, Directions, HeaderPlace, Layout, Sources, Verify};
 pub use error::Error;
 pub use gaps::GapDistribution;
 pub use gaps::Gaps;
 pub use packet::mac;
+pub use port::Port;
 pub use report::{Direction, Latency, Report, Shares};
 
 use cpu::Snapshot;
+pub use device::Device;
 pub use endpoint::Endpoint;
 use engine::{Engine, Outcome, Phases};
-pub use guests::connect_guests;
+pub use guests::{Guests, connect_guests};
 pub use time::Clock;
 
 /// Connects, sends, receives and reports, as `args` say.
@@ -85,14 +90,16 @@ fn run_generators<R: DriverRing>(
     stop: &AtomicBool,
 ) -> Result<Vec<Report>, Error> {
     let clock = Clock::start();
-    let mut endpoints = Vec::new();
+    let (mut endpoints, mut devices) = (Vec::new(), Vec::new());
     for args in all {
-        endpoints.extend(connect_guests::<R>(args, clock, stop)?);
+        let guests = connect_guests::<R>(args, clock, stop)?;
+        endpoints.extend(guests.endpoints);
+        devices.extend(guests.device);
     }
     let ns = |seconds: f64| (seconds * 1e9) as u64;
     let patient = all.iter().all(|args| !args.is_open());
     let phases = Phases { warm: ns(first.warm_up), measured: ns(first.duration), patient };
-    let (mut outcomes, cpu) = run_threads(endpoints, first, clock, phases, stop)?;
+    let (mut outcomes, cpu) = run_threads((endpoints, devices), first, clock, phases, stop)?;
     let of = |args: &Args| {
         let all = std::mem::take(&mut outcomes);
         let (own, others) =
@@ -103,9 +110,9 @@ fn run_generators<R: DriverRing>(
     Ok(all.iter().map(of).collect())
 }
 
-/// Runs the guests on their threads, and watches the CPUs meanwhile.
+/// Runs the guests on their threads, and watches the CPUs meanwhile. Devices send on the first one.
 fn run_threads<R: DriverRing>(
-    endpoints: Vec<Endpoint<R>>,
+    (endpoints, mut devices): (Vec<Endpoint<R>>, Vec<Device>),
     args: &Args,
     clock: Clock,
     phases: Phases,
@@ -120,10 +127,10 @@ fn run_threads<R: DriverRing>(
     }
     thread::scope(|scope| {
         let start = |(i, group): (usize, Vec<Endpoint<R>>)| {
-            let cpu = args.cpu.get(i).copied();
+            let (cpu, devices) = (args.cpu.get(i).copied(), std::mem::take(&mut devices));
             scope.spawn(move || {
                 cpu.map_or(Ok(()), pin)?;
-                Engine::new(group, clock, args.interrupts)?.run(phases, stop)
+                Engine::new(group, devices, clock, args.interrupts)?.run(phases, stop)
             })
         };
         let threads: Vec<_> = groups.into_iter().enumerate().map(start).collect();
@@ -175,10 +182,11 @@ fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
         seconds = seconds.max(measured);
         let (counts, sent) = (receiver.counts(), receiver.counters().sent());
         let mpps = (end.counts.good - warm.counts.good) as f64 / measured / 1e6;
-        let gbps = mpps * f64::from(receiver.frame_len()) * 8.0 / 1e3;
+        let gbps = mpps * receiver.mean_len() * 8.0 / 1e3;
+        let from = receiver.from();
         let (latency, first_fault) = receiver.into_parts();
         directions.push(Direction {
-            from: role.peer,
+            from,
             to: role.number,
             mpps,
             gbps,
@@ -193,7 +201,7 @@ fn report(args: &Args, outcomes: Vec<Outcome>, cpu: Shares) -> Report {
         });
     }
     Report {
-        size: args.size,
+        size: args.largest(),
         queues: args.queues,
         flows: args.flows(),
         seconds,

@@ -126,6 +126,12 @@ impl Shape {
         self.tag_at + TAG_LEN
     }
 
+    /// Place of the flow in the tag.
+    #[inline]
+    pub fn flow_at(&self) -> usize {
+        self.tag_at + 4
+    }
+
     /// The headers, for a buffer's first use.
     pub fn headers(&self) -> &[u8] {
         &self.headers[..self.tag_at]
@@ -152,6 +158,20 @@ impl Shape {
         put(self.tag_at + 8, &tag.time.to_le_bytes());
         put(self.tag_at + TAG_LEN - 8, &self.end(base, tag.time).to_le_bytes());
         base
+    }
+
+    /// Writes a whole frame, as long as it is.
+    pub fn write(&self, tag: Tag, frame: &mut [u8]) {
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(place) = frame.get_mut(at..at + bytes.len()) {
+                place.copy_from_slice(bytes);
+            }
+        };
+        put(0, self.headers());
+        let base = self.stamp(tag, &mut put);
+        for (at, len) in self.words() {
+            put(at, &self.word(base, at).to_le_bytes()[..len]);
+        }
     }
 
     /// Whether there is payload behind the tag.

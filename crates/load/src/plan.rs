@@ -78,7 +78,7 @@ impl Plan {
             header: (place == HeaderPlace::Separate).then_some(header),
             piece: args.piece.unwrap_or(u32::MAX),
         };
-        let tx_len = header + args.size;
+        let tx_len = header + args.largest();
         let rx_len = args.rx_buffer.unwrap_or(match (mergeable, args.tso) {
             (true, true) => 4096,
             (true, false) => 2048,

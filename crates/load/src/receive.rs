@@ -8,6 +8,7 @@ use ring::driver::{Piece, Window};
 use super::direction_counters::DirectionCounters;
 use super::order::{Arrival, Order};
 use super::packet::{Fault, HEAD_MAX, Shape, Tag, VNET_LEN};
+use super::shapes::Shapes;
 
 /// The latency of one frame in this many is recorded when frames come as fast as they can.
 const SAMPLE: u32 = 16;
@@ -25,10 +26,23 @@ pub struct Counts {
     pub duplicate: u64,
 }
 
+/// The frames that a receiver expects.
+pub struct Incoming {
+    /// The sender's number.
+    pub from: u16,
+    /// The receiver's number among those of the sender, from 0.
+    pub receiver: u32,
+    /// The sender's frames.
+    pub shapes: Shapes,
+    /// Counters shared with the sender.
+    pub counters: Arc<DirectionCounters>,
+    /// The sender's flows.
+    pub flows: u32,
+}
+
 /// The receiving side of one direction.
 pub struct Receiver {
-    shape: Shape,
-    counters: Arc<DirectionCounters>,
+    incoming: Incoming,
     flows: Box<[Order]>,
     counts: Counts,
     latency: Histogram<u64>,
@@ -103,13 +117,12 @@ impl<'a> Arrived<'a> {
 }
 
 impl Receiver {
-    /// A receiver of `flows` flows of frames of this shape. With `every`, the latency of every
-    /// frame is recorded, else that of some.
-    pub fn new(shape: Shape, counters: Arc<DirectionCounters>, flows: u32, every: bool) -> Self {
+    /// A receiver of these frames. With `every`, the latency of every frame is recorded, else that
+    /// of some.
+    pub fn new(incoming: Incoming, every: bool) -> Self {
         Self {
-            shape,
-            counters,
-            flows: vec![Order::default(); flows as usize].into(),
+            flows: vec![Order::default(); incoming.flows as usize].into(),
+            incoming,
             counts: Counts::default(),
             latency: new_histogram(),
             sample: if every { 0 } else { SAMPLE - 1 },
@@ -131,7 +144,7 @@ impl Receiver {
     fn refuse(&mut self, fault: Fault, arrived: &Arrived) -> bool {
         let mut head = [0; 14];
         arrived.read_frame(&mut head);
-        let ours = !self.shape.is_foreign(&head);
+        let ours = !self.incoming.shapes.first().is_foreign(&head);
         if ours {
             self.corrupt(fault, arrived);
         }
@@ -156,9 +169,24 @@ impl Receiver {
         }
     }
 
+    /// The shape that a frame should have: the only one, or that of the flow in its tag. `None`:
+    /// the flow is none of this receiver's.
+    #[inline]
+    fn expected(&self, arrived: &Arrived) -> Option<&Shape> {
+        let Incoming { shapes, receiver, .. } = &self.incoming;
+        if !shapes.differ() {
+            return Some(shapes.first());
+        }
+        let mut flow = [0; 4];
+        arrived.read(arrived.header_len + shapes.first().flow_at(), &mut flow);
+        let flow = u32::from_le_bytes(flow);
+        shapes.is_for(flow, *receiver).then(|| shapes.of(flow))
+    }
+
     #[inline]
     fn verify(&self, arrived: &Arrived) -> Result<Tag, Fault> {
-        let (shape, skip) = (&self.shape, arrived.header_len);
+        let shape = self.expected(arrived).ok_or(Fault::Tag)?;
+        let skip = arrived.header_len;
         let (got, sent) = (arrived.len.saturating_sub(skip as u32), shape.len());
         if got != sent {
             return Err(Fault::Length { got, sent });
@@ -180,39 +208,11 @@ impl Receiver {
             return Err(Fault::Tag);
         }
         if shape.has_words()
-            && let Some(at) = self.wrong_word(arrived, base)
+            && let Some(at) = wrong_word(shape, arrived, base)
         {
             return Err(Fault::Payload(at));
         }
         Ok(tag)
-    }
-
-    /// The place where the payload differs from what it should be.
-    fn wrong_word(&self, arrived: &Arrived, base: u64) -> Option<usize> {
-        let mut buffers = arrived.buffers.iter();
-        // The buffer of the next word, and the buffer's place in the frame, virtio-net header
-        // included.
-        let (mut buffer, mut begin) = (*buffers.next()?, 0);
-        for (at, len) in self.shape.words() {
-            let place = arrived.header_len + at;
-            while place >= begin + buffer.len as usize {
-                let Some(next) = buffers.next() else { return Some(at) };
-                begin += buffer.len as usize;
-                buffer = *next;
-            }
-            let right = self.shape.word(base, at);
-            let same = if len == 8 && place + 8 <= begin + buffer.len as usize {
-                arrived.memory.read_word(buffer.addr + (place - begin) as u64) == right
-            } else {
-                let mut bytes = [0; 8];
-                arrived.read(place, &mut bytes[..len]);
-                bytes[..len] == right.to_le_bytes()[..len]
-            };
-            if !same {
-                return Some(at);
-            }
-        }
-        None
     }
 
     /// Counts a wrong frame, and remembers the first one.
@@ -231,7 +231,7 @@ impl Receiver {
     /// Tells the sender how many frames came.
     #[inline]
     pub fn report(&self) {
-        self.counters.set_received(self.counts.good);
+        self.incoming.counters.set_received(self.counts.good);
     }
 
     /// Forgets the latencies noted so far.
@@ -246,18 +246,52 @@ impl Receiver {
 
     /// The counters that this direction's sender and receiver share.
     pub fn counters(&self) -> &DirectionCounters {
-        &self.counters
+        &self.incoming.counters
     }
 
-    /// Bytes of a frame.
-    pub fn frame_len(&self) -> u32 {
-        self.shape.len()
+    /// The sender's number.
+    pub fn from(&self) -> u16 {
+        self.incoming.from
+    }
+
+    /// Mean length of the frames, in bytes.
+    pub fn mean_len(&self) -> f64 {
+        let Incoming { shapes, flows, receiver, .. } = &self.incoming;
+        shapes.mean_len(*flows, *receiver)
     }
 
     /// Latencies in ns, and the fault of the first wrong frame.
     pub fn into_parts(self) -> (Histogram<u64>, Option<String>) {
         (self.latency, self.first_fault)
     }
+}
+
+/// The place where the payload differs from what it should be.
+fn wrong_word(shape: &Shape, arrived: &Arrived, base: u64) -> Option<usize> {
+    let mut buffers = arrived.buffers.iter();
+    // The buffer of the next word, and the buffer's place in the frame, virtio-net header
+    // included.
+    let (mut buffer, mut begin) = (*buffers.next()?, 0);
+    for (at, len) in shape.words() {
+        let place = arrived.header_len + at;
+        while place >= begin + buffer.len as usize {
+            let Some(next) = buffers.next() else { return Some(at) };
+            begin += buffer.len as usize;
+            buffer = *next;
+        }
+        let right = shape.word(base, at);
+        let same = if len == 8 && place + 8 <= begin + buffer.len as usize {
+            arrived.memory.read_word(buffer.addr + (place - begin) as u64) == right
+        } else {
+            let mut bytes = [0; 8];
+            arrived.read(place, &mut bytes[..len]);
+            bytes[..len] == right.to_le_bytes()[..len]
+        };
+        if !same {
+            return Some(at);
+        }
+    }
+    None
 }
 
 /// Latencies from 1 ns to a minute, with two significant digits.
@@ -269,125 +303,4 @@ fn new_histogram() -> Histogram<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::args::Verify;
-    use crate::packet::Ends;
-    use ring::Memory;
-
-    const LEN: u32 = 3000;
-
-    struct Bench {
-        memory: Window,
-        shape: Shape,
-        receiver: Receiver,
-    }
-
-    impl Bench {
-        fn new(verify: Verify) -> Self {
-            let (memory, _) = Memory::shared(1 << 16).unwrap();
-            let memory = Window::new(&Arc::new(memory), 0, 1 << 16, 64).unwrap();
-            let shape = Shape::new(Ends { from: 0, to: 1 }, LEN, None, verify, 7);
-            let receiver = Receiver::new(shape.clone(), Arc::default(), 4, true);
-            Self { memory, shape, receiver }
-        }
-
-        /// Header and frame, as one run of bytes.
-        fn frame(&self, flow: u32, seq: u32) -> Vec<u8> {
-            let mut bytes = vec![0; VNET_LEN + LEN as usize];
-            bytes[VNET_LEN..][..self.shape.headers().len()].copy_from_slice(self.shape.headers());
-            let frame = &mut bytes[VNET_LEN..];
-            let tag = Tag { flow, seq, time: 1 };
-            let base = self
-                .shape
-                .stamp(tag, |at, piece| frame[at..at + piece.len()].copy_from_slice(piece));
-            for (at, len) in self.shape.words() {
-                frame[at..at + len]
-                    .copy_from_slice(&self.shape.word(base, at).to_le_bytes()[..len]);
-            }
-            bytes
-        }
-
-        /// Lays `bytes` out in buffers of these lengths, not next to each other, and receives them.
-        fn receive(&mut self, bytes: &[u8], lens: &[usize]) -> Counts {
-            let (mut buffers, mut rest) = (Vec::new(), bytes);
-            for (i, len) in lens.iter().enumerate() {
-                let (now, later) = rest.split_at((*len).min(rest.len()));
-                let addr = i as u64 * 4096 + 64;
-                self.memory.write(addr, now);
-                buffers.push(Piece { addr, len: now.len() as u32 });
-                rest = later;
-            }
-            assert!(rest.is_empty());
-            self.receiver.receive(&Arrived::new(&self.memory, &buffers, VNET_LEN), 5);
-            self.receiver.counts()
-        }
-    }
-
-    const SHAPES: [&[usize]; 5] =
-        [&[4000], &[1500, 1500, 100], &[13, 3000], &[100, 7, 1, 2999], &[64, 12, 2940]];
-
-    #[test]
-    fn frames_are_read_across_buffers() {
-        for verify in [Verify::Sampled, Verify::Full] {
-            let mut bench = Bench::new(verify);
-            for (i, shape) in SHAPES.iter().enumerate() {
-                let bytes = bench.frame(0, i as u32);
-                assert_eq!(bench.receive(&bytes, shape).good, i as u64 + 1, "{shape:?}");
-            }
-            assert_eq!(bench.receiver.counts().corrupt, 0);
-        }
-    }
-
-    #[test]
-    fn a_wrong_byte_is_found_at_any_place() {
-        let mut bench = Bench::new(Verify::Full);
-        let bytes = bench.frame(0, 0);
-        for (i, at) in (VNET_LEN..bytes.len()).step_by(11).enumerate() {
-            let mut wrong = bytes.clone();
-            wrong[at] ^= 1;
-            assert_eq!(bench.receive(&wrong, SHAPES[i % 5]).corrupt, i as u64 + 1, "byte {at}");
-        }
-        assert_eq!(bench.receiver.counts().good, 0);
-        let (_, fault) = bench.receiver.into_parts();
-        assert!(fault.unwrap().contains("differ at byte 0"));
-    }
-
-    #[test]
-    fn short_long_swapped_and_stale_frames_are_wrong() {
-        let mut bench = Bench::new(Verify::Sampled);
-        let (old, new) = (bench.frame(0, 0), bench.frame(0, 1));
-        let wrong = [
-            new[..new.len() - 1].to_vec(),
-            [&new[..], &[0]].concat(),
-            [&new[..1500], &new[2524..], &new[1500..2524]].concat(),
-            [&new[..2000], &old[2000..]].concat(),
-            new[..5].to_vec(),
-            vec![0; new.len()],
-        ];
-        for (i, bytes) in wrong.iter().enumerate() {
-            assert_eq!(bench.receive(bytes, &[1000, 3000]).corrupt, i as u64 + 1, "case {i}");
-        }
-        assert_eq!(bench.receive(&new, &[4000]).good, 1);
-    }
-
-    #[test]
-    fn reordered_and_repeated_frames_are_counted_and_foreign_ones_are_not() {
-        let mut bench = Bench::new(Verify::Sampled);
-        for (flow, seq) in [(0, 0), (0, 2), (1, 0), (0, 1), (0, 1), (3, 9)] {
-            let bytes = bench.frame(flow, seq);
-            bench.receive(&bytes, &[4000]);
-        }
-        let bytes = bench.frame(4, 0);
-        bench.receive(&bytes, &[4000]);
-        let Counts { good, corrupt, reordered, duplicate } = bench.receiver.counts();
-        assert_eq!((good, corrupt, reordered, duplicate), (5, 1, 1, 1), "flow 4 does not exist");
-        let mut query = bench.frame(0, 3);
-        query[VNET_LEN..][..12].copy_from_slice(&[1, 0, 0x5e, 0, 0, 1, 2, 0, 0, 0, 0, 9]);
-        assert_eq!(
-            bench.receive(&query, &[4000]).corrupt,
-            1,
-            "frames to multicast addresses are not checked"
-        );
-    }
-}
+mod tests;

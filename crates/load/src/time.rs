@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::direction_counters::DirectionCounters;
+use super::direction_counters::SenderCounters;
 use super::gaps::Gaps;
 
 /// Nanoseconds since the generator started: the time in tags.
@@ -74,7 +74,7 @@ pub struct Progress {
 impl Pace {
     /// Frames that may go at `now`.
     #[inline]
-    pub fn budget(&mut self, now: u64, counters: &DirectionCounters) -> u64 {
+    pub fn budget(&mut self, now: u64, counters: &SenderCounters) -> u64 {
         match self {
             Self::Open => u64::MAX,
             Self::Window { frames, progress } => {
@@ -137,7 +137,7 @@ impl Pace {
 }
 
 /// Counts the frames of a full window as lost if nothing has come back for too long.
-fn stalled(progress: &mut Progress, now: u64, counters: &DirectionCounters) {
+fn stalled(progress: &mut Progress, now: u64, counters: &SenderCounters) {
     let received = counters.received();
     if progress.received != received {
         *progress = Progress { received, since: now };
@@ -154,14 +154,15 @@ mod tests {
 
     #[test]
     fn a_window_limits_frames_and_gives_up_lost_ones() {
-        let counters = DirectionCounters::default();
+        let counters = SenderCounters::new(1);
         let mut pace = Pace::Window { frames: 4, progress: Progress::default() };
         assert_eq!(pace.budget(1, &counters), 4);
-        counters.add_sent(4);
+        let direction = counters.each().next().unwrap();
+        direction.add_sent(4);
         assert_eq!(pace.budget(2, &counters), 0);
-        counters.set_received(1);
+        direction.set_received(1);
         assert_eq!(pace.budget(3, &counters), 1);
-        counters.add_sent(1);
+        direction.add_sent(1);
         assert_eq!(pace.budget(4, &counters), 0);
         assert_eq!(pace.budget(4 + STALL_NS, &counters), 0);
         assert_eq!(pace.budget(6 + STALL_NS, &counters), 0, "gives up now");
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_kept_without_making_up_for_lost_time() {
-        let counters = DirectionCounters::default();
+        let counters = SenderCounters::new(1);
         let mut pace = Pace::Rate { pps: 1_000_000, since: 0, spent: 0 };
         assert_eq!(pace.budget(10_000, &counters), 10);
         pace.spend(10);
@@ -183,13 +184,13 @@ mod tests {
     #[test]
     fn a_rate_of_zero_sends_nothing() {
         let mut pace = Pace::Rate { pps: 0, since: 0, spent: 0 };
-        assert_eq!(pace.budget(u64::MAX, &DirectionCounters::default()), 0);
+        assert_eq!(pace.budget(u64::MAX, &SenderCounters::new(1)), 0);
         assert_eq!(pace.due_in(10_000), None);
     }
 
     #[test]
     fn random_gaps_keep_their_rate_and_lost_time_is_not_made_up() {
-        let counters = DirectionCounters::default();
+        let counters = SenderCounters::new(1);
         let gaps = Gaps::new(GapDistribution::Random, 1000.0, 1).unwrap();
         let mut pace = Pace::Gaps { gaps, next: 0, ready: 0 };
         let mut sent = 0;

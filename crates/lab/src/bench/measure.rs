@@ -10,14 +10,20 @@ use crate::interrupt;
 use crate::progress::Progress;
 use load::Report;
 
-/// Most rounds for each that is wanted.
+/// Most rounds for each that is wanted, until enough of them can be compared.
 const MOST_ROUNDS: u32 = 3;
+
+/// The same until the ratio is known.
+const MOST_UNTIL_STEADY: u32 = 8;
 
 /// How rounds are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Rounds that are wanted of each point.
     pub(super) runs: u32,
+    /// Whether further rounds follow until the ratio to the peer is known, at points that depend on
+    /// the state of the machine.
+    pub(super) until_steady: bool,
     /// CPUs of the generator and of the back-end's worker.
     pub(super) cpus: [usize; 2],
 }
@@ -39,9 +45,24 @@ pub(super) trait Backends {
     fn measure(&self, who: Who, point: &Point) -> Result<Measured, String>;
 }
 
-/// Measures rounds over all points, so that slow changes of the machine affect all alike. A point
-/// is finished when it has the wanted number of undisturbed rounds in one state of the machine, or
-/// after [`MOST_ROUNDS`] times as many rounds.
+impl Plan {
+    fn most_rounds(&self) -> u32 {
+        self.runs * if self.until_steady { MOST_UNTIL_STEADY } else { MOST_ROUNDS }
+    }
+
+    /// Whether a point is finished: it has the wanted number of undisturbed rounds in one state of
+    /// the machine, and the ratio is known if it has to be.
+    fn is_finished(&self, tally: &Tally, backends: &[Who]) -> bool {
+        let is_known = || {
+            let wanted = self.until_steady && tally.point.follows_state();
+            !wanted || tally.gave_up(self.runs) || tally.is_steady(backends)
+        };
+        !tally.needs(self.runs, backends) && is_known()
+    }
+}
+
+/// Measures rounds over all points, so that slow changes of the machine affect all alike, until
+/// each point is finished, or the most rounds have been made.
 ///
 /// # Errors
 /// When the user interrupts, or a CPU does not exist. The tallies have the rounds until then.
@@ -51,10 +72,10 @@ pub(super) fn measure_rounds(
     tallies: &mut [&mut Tally],
     progress: &Progress,
 ) -> Result<(), BenchError> {
-    for number in 0..plan.runs * MOST_ROUNDS {
-        let unfinished =
-            tallies.iter_mut().filter(|tally| tally.needs(plan.runs, &backends.of(&tally.point)));
-        let unfinished: Vec<_> = unfinished.collect();
+    for number in 0..plan.most_rounds() {
+        let is_unfinished =
+            |tally: &&mut &mut Tally| !plan.is_finished(tally, &backends.of(&tally.point));
+        let unfinished: Vec<_> = tallies.iter_mut().filter(is_unfinished).collect();
         if unfinished.is_empty() {
             break;
         }
@@ -148,8 +169,12 @@ fn carry(args: &Args, peers: &Peers, who: Who, kind: Kind) -> Result<Report, Str
     );
     let options =
         load::Args::from_words(line.split_whitespace()).map_err(|error| error.to_string())?;
-    let report =
-        load::run_until(&options, &interrupt::flag()).map_err(|error| error.to_string())?;
+    let run = || load::run_until(&options, &interrupt::flag());
+    let report = match peers.network(who) {
+        Some(network) => network.open(|| Ok(run())).map_err(|error| error.to_string())?,
+        None => run(),
+    };
+    let report = report.map_err(|error| error.to_string())?;
     match report.is_right() {
         true => Ok(report),
         false => {

@@ -28,6 +28,7 @@ mod tally;
 mod workers;
 pub mod xen;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,7 +52,7 @@ use crate::progress::Progress;
 use history::History;
 use measure::{FrameBackends, Plan};
 use peers::Peers;
-use point::Kind;
+use point::Site;
 use result::Comparison;
 use tally::Tally;
 
@@ -61,6 +62,10 @@ pub struct Args {
     /// Number of runs of each point and each peer; disturbed runs are repeated if possible
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
+
+    /// Make no further runs where the runs do not agree on a ratio
+    #[arg(long)]
+    pub no_more: bool,
 
     /// Seconds measured in each run
     #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
@@ -249,26 +254,38 @@ fn print(out: &Path, comparison: &Comparison) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Measures the generator's points. Returns the version of OVS-DPDK, if it was measured.
+/// Measures the generator's points: first those of two guests, then those of more. Back-ends that
+/// do not come up for more guests are failures of these points. Returns the version of OVS-DPDK, if
+/// it was measured.
 fn traffic(
     args: &Args,
     tallies: &mut [Tally],
     progress: &Progress,
     ovs_dpdk: &mut Option<String>,
 ) -> Result<(), BenchError> {
-    let mut measured: Vec<_> = tallies
-        .iter_mut()
-        .filter(|tally| matches!(tally.point.kind, Kind::Traffic { .. }))
-        .collect();
-    if measured.is_empty() {
-        return Ok(());
+    let sites: BTreeSet<Site> = tallies.iter().filter_map(|tally| tally.point.site()).collect();
+    for site in sites {
+        let is_first = tallies.iter().all(|tally| tally.runs.is_empty());
+        let is_here = |tally: &&mut Tally| tally.point.site() == Some(site);
+        let mut measured: Vec<_> = tallies.iter_mut().filter(is_here).collect();
+        let started = format!("starting Ringmain and its peers for {} guests", site.guests);
+        let stage = progress.stage(started);
+        let peers = match Peers::start(args, site) {
+            Err(error) if !is_first && !error.is_interrupt() => {
+                let line = error.to_string().replace('\n', "; ");
+                measured.iter_mut().for_each(|tally| tally.failures.push(line.clone()));
+                continue;
+            }
+            peers => peers?,
+        };
+        *ovs_dpdk = peers.ovs_version().map(Into::into);
+        stage.done("");
+        let cpus = [args.generator_cpu, args.worker_cpu];
+        let plan = Plan { runs: args.runs, until_steady: !args.no_more, cpus };
+        let backends = FrameBackends { args, peers: &peers };
+        measure::measure_rounds(plan, &backends, &mut measured, progress)?;
     }
-    let stage = progress.stage("starting Ringmain and its peers");
-    let peers = Peers::start(args)?;
-    *ovs_dpdk = peers.ovs_version().map(Into::into);
-    stage.done("");
-    let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
-    measure::measure_rounds(plan, &FrameBackends { args, peers: &peers }, &mut measured, progress)
+    Ok(())
 }
 
 /// Draws the history, and says where it is.

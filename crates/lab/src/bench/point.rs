@@ -23,6 +23,9 @@ pub enum Unit {
     /// Percent of one CPU that the back-end used.
     #[serde(rename = "% CPU")]
     Cpu,
+    /// Interrupts that guests took for each frame that they received.
+    #[serde(rename = "irq/frame")]
+    Interrupts,
     /// CPU time of two hosts for each frame from one to the other, in nanoseconds.
     #[serde(rename = "ns CPU")]
     HostNanos,
@@ -43,6 +46,7 @@ impl Unit {
             Self::MicrosP50 => "us p50",
             Self::MicrosP99 => "us p99",
             Self::Cpu => "% CPU",
+            Self::Interrupts => "irq/frame",
             Self::HostNanos => "ns CPU",
             Self::Kiops => "kIOPS",
             Self::Megabytes => "MB/s",
@@ -65,6 +69,10 @@ impl Unit {
             Self::MicrosP50 => worst(|l| l.p50),
             Self::MicrosP99 => worst(|l| l.p99),
             Self::Cpu => report.cpu.backend.unwrap_or(f64::NAN),
+            Self::Interrupts => {
+                let received: u64 = report.directions.iter().map(|d| d.received).sum();
+                report.interrupts as f64 / received as f64
+            }
             Self::HostNanos | Self::Kiops | Self::Megabytes => f64::NAN,
         }
     }
@@ -82,6 +90,20 @@ pub enum Waiting {
     Sleeps,
 }
 
+/// The guests of a point, and who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Site {
+    /// The guests.
+    pub guests: usize,
+    /// Whether the frames come by a TAP of the host, and all guests receive.
+    pub tap: bool,
+}
+
+impl Site {
+    /// One guest sends to another, or each to the other.
+    pub const PAIR: Site = Site { guests: 2, tap: false };
+}
+
 /// The kind of a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -89,6 +111,8 @@ pub enum Kind {
     Traffic {
         /// The generator's options, besides those that place it and time it.
         options: &'static str,
+        /// The guests that it simulates, and where their frames come from.
+        site: Site,
         /// How the bare copy waits for frames; `None`: it does not take part.
         bare: Option<Waiting>,
         /// Shortest measurement that shows anything, in milliseconds.
@@ -140,6 +164,14 @@ impl Point {
         }
     }
 
+    /// The guests that the generator simulates.
+    pub fn site(&self) -> Option<Site> {
+        match self.kind {
+            Kind::Traffic { site, .. } => Some(site),
+            _ => None,
+        }
+    }
+
     /// Whether the figures depend on the present distance of the CPUs. They do not where the
     /// back-end sleeps most of the time: going to sleep and waking up take as long as a hundred
     /// cache lines.
@@ -167,7 +199,20 @@ const fn rate(
     options: &'static str,
     figures: &'static [(Unit, Option<Goal>)],
 ) -> Point {
-    let kind = Kind::Traffic { options, bare: Some(Waiting::Polls), at_least_ms: 0 };
+    let kind =
+        Kind::Traffic { options, site: Site::PAIR, bare: Some(Waiting::Polls), at_least_ms: 0 };
+    Point { name, title, kind, figures }
+}
+
+/// Traffic of one sender to several guests. A bare copy has no addresses, and takes no part.
+const fn fan_out(
+    name: &'static str,
+    title: &'static str,
+    options: &'static str,
+    site: Site,
+    figures: &'static [(Unit, Option<Goal>)],
+) -> Point {
+    let kind = Kind::Traffic { options, site, bare: None, at_least_ms: 0 };
     Point { name, title, kind, figures }
 }
 
@@ -179,7 +224,8 @@ const fn mostly_idle(
     at_least_ms: u64,
     figures: &'static [(Unit, Option<Goal>)],
 ) -> Point {
-    let kind = Kind::Traffic { options, bare: Some(Waiting::Sleeps), at_least_ms };
+    let kind =
+        Kind::Traffic { options, site: Site::PAIR, bare: Some(Waiting::Sleeps), at_least_ms };
     Point { name, title, kind, figures }
 }
 
@@ -189,13 +235,13 @@ const fn mostly_idle(
 /// 44 times 1460. (DPDK's vhost takes none of more than 65535 bytes together with its own
 /// headroom.)
 pub const POINTS: &[Point] = &[
-    rate("64", "64 B, 1 queue pair", "--size 64", &[(Unit::Mpps, Some(Times(1.4)))]),
-    rate("64-2q", "64 B, 2 queue pairs", "--size 64 --queues 2", &[(Unit::Mpps, Some(Times(1.6)))]),
+    rate("64", "64 B, 1 queue pair", "--size 64", &[(Unit::Mpps, Some(Times(1.8)))]),
+    rate("64-2q", "64 B, 2 queue pairs", "--size 64 --queues 2", &[(Unit::Mpps, Some(Times(1.8)))]),
     rate(
         "64-flows",
         "64 B, 4096 flows",
         "--size 64 --flows 4096",
-        &[(Unit::Mpps, Some(Times(1.8)))],
+        &[(Unit::Mpps, Some(Times(2.2)))],
     ),
     rate(
         "64-mixed",
@@ -203,12 +249,27 @@ pub const POINTS: &[Point] = &[
         "--size 64 --queues 2 --flows 64",
         &[(Unit::Mpps, Some(Times(1.8)))],
     ),
-    rate("1514", "1514 B", "--size 1514", &[(Unit::Gbps, Some(Times(1.7)))]),
+    fan_out(
+        "64-8",
+        "64 B, 8 receivers mixed",
+        "--size 64 --fan-out",
+        Site { guests: 9, tap: false },
+        &[(Unit::Mpps, Some(Times(1.8)))],
+    ),
+    fan_out(
+        "tap-8",
+        "64 B, a TAP for 8 guests",
+        "--size 64",
+        Site { guests: 8, tap: true },
+        &[(Unit::Mpps, None)],
+    ),
+    rate("imix", "64 to 1514 B mixed", "--mix --flows 60", &[(Unit::Mpps, None)]),
+    rate("1514", "1514 B", "--size 1514", &[(Unit::Gbps, Some(Times(2.2)))]),
     rate(
         "1514-cold",
         "1514 B out of 100 MB",
         "--size 1514 --pool 100M",
-        &[(Unit::Gbps, Some(Times(1.8)))],
+        &[(Unit::Gbps, Some(Times(2.0)))],
     ),
     rate(
         "64k",
@@ -220,13 +281,13 @@ pub const POINTS: &[Point] = &[
         "64k-cold",
         "64 KB out of 267 MB",
         "--size 64294 --tso --rx-ring 1024 --pool 267M",
-        &[(Unit::Gbps, Some(Times(1.6)))],
+        &[(Unit::Gbps, Some(Times(1.8)))],
     ),
     rate(
         "64-both",
         "64 B, both directions",
         "--size 64 --direction both",
-        &[(Unit::Mpps, Some(Times(1.5)))],
+        &[(Unit::Mpps, Some(Times(2.7)))],
     ),
     rate(
         "1514-both",
@@ -239,13 +300,13 @@ pub const POINTS: &[Point] = &[
         "64 B, receiver sleeps",
         "--size 64 --interrupts",
         0,
-        &[(Unit::Mpps, Some(Times(1.5)))],
+        &[(Unit::Mpps, Some(Times(1.6))), (Unit::Interrupts, None)],
     ),
     rate(
         "latency",
         "64 B, one frame at a time",
         "--size 64 --window 1",
-        &[(Unit::MicrosP50, Some(Times(1.0))), (Unit::MicrosP99, None)],
+        &[(Unit::MicrosP50, Some(Times(2.0))), (Unit::MicrosP99, None)],
     ),
     mostly_idle(
         "idle",
@@ -276,7 +337,7 @@ pub const POINTS: &[Point] = &[
         name: "qemu",
         title: "2 QEMU guests, iperf -P 8",
         kind: Kind::Guests,
-        figures: &[(Unit::Gbps, Some(Times(1.0)))],
+        figures: &[(Unit::Gbps, Some(Times(1.2)))],
     },
 ];
 
@@ -299,8 +360,11 @@ mod tests {
 
     #[test]
     fn all_points_are_options_of_the_generator() {
-        for point in POINTS.iter().filter(|point| matches!(point.kind, Kind::Traffic { .. })) {
-            let words = format!("--ports a,b {}", point.options());
+        for point in POINTS {
+            let Some(site) = point.site() else { continue };
+            let ports = ["a"; 9][..site.guests].join(",");
+            let from = if site.tap { "--from tap" } else { "" };
+            let words = format!("--ports {ports} {from} {}", point.options());
             Args::from_words(words.split_whitespace()).unwrap();
         }
     }

@@ -59,7 +59,7 @@ impl Comparison {
         let ceiling = self.rows.iter().any(|row| row.ceiling.is_some());
         let [first, unit, ours, peer, ratio, bare, of_bare, goal] =
             ["median (range)", "", "Ringmain", "peer", "ratio", "bare copy", "ratio", "goal"];
-        let _ = write!(text, "{first:<27} {unit:>6}  {ours:>18}  {peer:>18}  {ratio:>16}");
+        let _ = write!(text, "{first:<27} {unit:>9}  {ours:>18}  {peer:>18}  {ratio:>16}");
         if ceiling {
             let _ = write!(text, "  {bare:>18}  {of_bare:>16}");
         }
@@ -110,7 +110,7 @@ fn line(row: &Row, ceiling: bool) -> String {
         n => format!("  ({n} disturbed)"),
     };
     let mut text = format!(
-        "{:<27} {:>6}  {:>18}  {:>18}  {:>16}",
+        "{:<27} {:>9}  {:>18}  {:>18}  {:>16}",
         row.title,
         row.unit.name(),
         row.ringmain.show(),

@@ -6,6 +6,11 @@ use super::goal::Goal;
 use super::point::{Point, Unit};
 use super::series::{Series, ratio};
 use super::state::State;
+use crate::statistics::median_interval;
+
+/// The upper end of a median's interval, as a multiple of the lower end, up to which a ratio counts
+/// as known.
+const STEADY: f64 = 1.1;
 
 /// The name of a peer that is Ringmain of another commit.
 const OTHER_COMMIT: &str = "another commit";
@@ -142,7 +147,23 @@ impl Tally {
             ours.iter().filter(beside).count() >= wanted as usize
         };
         // A round of one back-end alone counts when nothing disturbed it.
-        self.failures.len() < wanted as usize && !backends.iter().all(has)
+        !self.gave_up(wanted) && !backends.iter().all(has)
+    }
+
+    /// Whether a back-end failed so often that the point is not measured any more.
+    pub fn gave_up(&self, wanted: u32) -> bool {
+        self.failures.len() >= wanted as usize
+    }
+
+    /// Whether the same measurement would show the same ratio to the first other one of `backends`:
+    /// the interval in which its median lies is narrow.
+    pub fn is_steady(&self, backends: &[Who]) -> bool {
+        let other = backends.iter().find(|who| **who != Who::Ringmain);
+        let (Some(other), Some((unit, _))) = (other, self.point.figures.first()) else {
+            return true;
+        };
+        let interval = median_interval(self.ratios(*unit, 0, *other).runs);
+        interval.is_some_and(|[low, high]| high <= low * STEADY)
     }
 
     /// One row for each unit.
@@ -223,7 +244,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_rounds_that_both_have_in_the_same_state() {
-        let point = POINTS.iter().find(|p| p.figures.len() == 2).copied().unwrap();
+        let point = POINTS.iter().find(|point| point.name == "latency").copied().unwrap();
         let mut tally = Tally::new(point);
         tally.runs = vec![
             run(Who::Ringmain, 0, &[1.0, 2.0], 100.0),
@@ -263,6 +284,28 @@ mod tests {
         assert!(tally.needs(1, &all) && tally.needs(1, &[Who::Ringmain]));
         tally.failures.push("it does not start".into());
         assert!(!tally.needs(1, &all));
+    }
+
+    #[test]
+    fn a_ratio_is_known_when_rounds_agree_or_are_many() {
+        let all = [Who::Peer, Who::Ringmain];
+        let mut tally = Tally::new(POINTS[0]);
+        assert!(!tally.is_steady(&all), "there is none");
+        assert!(tally.is_steady(&[Who::Ringmain]), "and none is wanted");
+        let add = |tally: &mut Tally, rounds: std::ops::Range<u32>| {
+            for round in rounds {
+                // One round in five shows another ratio.
+                let figure = if round % 5 == 0 { 1.5 } else { 1.0 };
+                tally.runs.push(run(Who::Ringmain, round, &[figure], 100.0));
+                tally.runs.push(run(Who::Peer, round, &[1.0], 100.0));
+            }
+        };
+        add(&mut tally, 1..5);
+        assert!(tally.is_steady(&all));
+        add(&mut tally, 5..6);
+        assert!(!tally.is_steady(&all));
+        add(&mut tally, 6..20);
+        assert!(tally.is_steady(&all));
     }
 
     #[test]

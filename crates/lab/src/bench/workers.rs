@@ -148,10 +148,8 @@ impl Pair {
             );
             let options = load::Args::from_words(line.split_whitespace());
             let options = options.map_err(|error| load::Error::Options(error.to_string()))?;
-            Ok::<_, BenchError>((
-                devices,
-                load::connect_guests(&options, clock, &AtomicBool::new(false))?,
-            ))
+            let guests = load::connect_guests(&options, clock, &AtomicBool::new(false))?;
+            Ok::<_, BenchError>((devices, guests.endpoints))
         };
         let (devices, mut first) = one.run_while(|| two.run_while(connect))?;
         let second = first.split_off(2);

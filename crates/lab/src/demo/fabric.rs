@@ -32,7 +32,9 @@ impl Fabric {
                 }
                 Ok(Fabric::Bridge(namespace))
             }
-            Over::OvsDpdk => Ok(Fabric::Ovs(Box::new(Ovs::start(WORKER_CPU, GENERATOR_CPU)?))),
+            Over::OvsDpdk => {
+                Ok(Fabric::Ovs(Box::new(Ovs::start((2, None), WORKER_CPU, GENERATOR_CPU)?)))
+            }
         }
     }
 

@@ -124,7 +124,7 @@ impl Experiment for Peers {
             (RINGMAIN, _) => own_frames(setup, point.get("size")?),
             _ => {
                 if ovs.is_none() {
-                    ovs = Some(Ovs::start(WORKER_CPU, GENERATOR_CPU)?);
+                    ovs = Some(Ovs::start((2, None), WORKER_CPU, GENERATOR_CPU)?);
                 }
                 let Some(ovs) = &ovs else { return Err(LabError::Setting("who")) };
                 ovs.let_run(true);
@@ -227,10 +227,10 @@ fn own_frames(setup: &Setup, size: u32) -> Result<Outcome, LabError> {
 
 /// The same through OVS-DPDK, which connects to the generator.
 fn their_frames(setup: &Setup, ovs: &Ovs, size: u32) -> Result<Outcome, LabError> {
-    let [a, b] = ovs.sockets();
-    let (a, b, pid) = (a.display(), b.display(), ovs.id());
+    let ports: Vec<_> = ovs.sockets().iter().map(|path| path.display().to_string()).collect();
+    let (ports, pid) = (ports.join(","), ovs.id());
     let mut outcome = Outcome::default();
-    let line = format!("--ports {a},{b} --server --size {size} --backend-pid {pid}");
+    let line = format!("--ports {ports} --server --size {size} --backend-pid {pid}");
     let reports = generate(setup, &[line], &mut outcome)?;
     Ok(noted(outcome, &reports))
 }

@@ -1,8 +1,8 @@
 //! Two hosts in one switch: each has a bridge with a guest, and a bridge with one end of a wire. A
 //! VXLAN tunnel goes over the wire, and the switch itself encapsulates.
 //!
-//! The switch takes addresses of its bridges from the kernel. An address of the other host is one of
-//! the same kernel, so both hosts reach each other by a gateway that does not exist.
+//! The switch takes addresses of its bridges from the kernel. An address of the other host is one
+//! of the same kernel, so both hosts reach each other by a gateway that does not exist.
 
 use super::{Appctl, OvsError, Vsctl};
 use crate::guest::Namespace;

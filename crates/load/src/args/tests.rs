@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 
 fn parse(line: &str) -> Args {
@@ -13,6 +15,16 @@ fn sockets_say_who_listens() {
 }
 
 #[test]
+fn there_is_a_flow_for_each_queue_receiver_and_length() {
+    let flows = |line: &str| parse(line).flows();
+    assert_eq!(flows("--ports a,b --queues 4"), 4);
+    assert_eq!(flows("--ports a,b,c,d --fan-out"), 3);
+    assert_eq!(flows("--ports a,b,c,d --fan-out --mix --queues 4"), 36);
+    assert_eq!(flows("--ports a,b --mix --flows 60"), 60);
+    assert_eq!(parse("--ports a,b --mix").largest(), 1514);
+}
+
+#[test]
 fn sizes_have_units() {
     assert_eq!(parse("--ports a --pool 100M").pool, Some(100 << 20));
     assert_eq!(bytes("64k"), Ok(65536));
@@ -24,6 +36,7 @@ fn sizes_have_units() {
 fn contradictions_are_refused() {
     for line in [
         "--ports a,b,c",
+        "--ports a --fan-out",
         "--ports a --size 63",
         "--ports a --size 65550",
         "--ports a --size 75 --tso",
@@ -38,6 +51,9 @@ fn contradictions_are_refused() {
         assert!(parse(line).check().is_err(), "{line}");
     }
     assert!(parse("--ports a --ring 300 --packed").check().is_ok());
+    assert!(parse("--ports a,b,c --fan-out").check().is_ok());
+    assert!(Args::from_words(["--ports", "a", "--mix", "--size", "64"]).is_err());
+    assert!(Args::from_words(["--ports", "a,b", "--fan-out", "--direction", "both"]).is_err());
     assert!(Args::from_words(["--ports", "a", "--window", "1", "--rate", "5"]).is_err());
     assert!(Args::from_words(["--ports", "a", "--gaps", "mixed"]).is_err(), "gaps of what rate?");
     assert!(Args::from_words(["--ports", "a", "--legacy", "--packed"]).is_err());

@@ -157,7 +157,6 @@ impl<R: DriverRing> Queue<R> {
             return Ok(0);
         }
         sender.bursts += 1;
-        let len = self.tx.buffer_len();
         let flows = sender.flows.len() as u32;
         let mut sent = 0;
         if sender.pace.is_open() {
@@ -166,9 +165,13 @@ impl<R: DriverRing> Queue<R> {
         while sent < budget.min(room) {
             let flow = self.flow;
             let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
-            let (shape, tag) = (&sender.shape, Tag { flow, seq: *seq, time: now });
+            let (shape, tag) = (sender.shapes.of(flow), Tag { flow, seq: *seq, time: now });
+            let len = header_len as u32 + shape.len();
             let write = |addr: u64| {
                 let frame = addr + header_len as u64;
+                if sender.shapes.differ() {
+                    memory.write(frame, shape.headers());
+                }
                 let base = shape.stamp(tag, |at, bytes| memory.write(frame + at as u64, bytes));
                 for (at, len) in shape.words() {
                     let word = shape.word(base, at);
@@ -183,6 +186,7 @@ impl<R: DriverRing> Queue<R> {
             }
             let Some(seq) = sender.flows.get_mut(flow as usize) else { break };
             *seq = seq.wrapping_add(1);
+            sender.counters.add_sent(flow);
             self.flow += queues;
             if self.flow >= flows {
                 self.flow %= queues;
@@ -190,7 +194,6 @@ impl<R: DriverRing> Queue<R> {
             sent += 1;
         }
         if sent > 0 {
-            sender.counters.add_sent(sent as u64);
             sender.pace.spend(sent as u64);
             self.driver.tx.publish();
         }

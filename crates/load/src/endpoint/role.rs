@@ -1,21 +1,20 @@
 //! The role of a guest: its number, its peer, its sender and its receiver.
 
-use std::sync::Arc;
-
 use ring::driver::BadUsed;
 
 use crate::Error;
-use crate::direction_counters::DirectionCounters;
-use crate::packet::{self, Fault, Shape};
+use crate::direction_counters::SenderCounters;
+use crate::packet::{self, Fault};
 use crate::receive::{Arrived, Receiver};
+use crate::shapes::Shapes;
 use crate::time::Pace;
 
 /// The sending side of a guest.
 pub struct Sender {
     /// Its frames.
-    pub shape: Shape,
-    /// Counters shared with the receiver.
-    pub counters: Arc<DirectionCounters>,
+    pub shapes: Shapes,
+    /// Counters shared with the receivers.
+    pub counters: SenderCounters,
     /// Its pace.
     pub pace: Pace,
     /// Next number of each flow.
@@ -30,8 +29,8 @@ pub struct Sender {
 pub struct Role {
     /// The guest's number, from which its addresses are derived.
     pub number: u16,
-    /// The peer's number.
-    pub peer: u16,
+    /// The numbers of the peers whose announcement has not come yet.
+    pub silent: Vec<u16>,
     /// The sending side.
     pub sender: Option<Sender>,
     /// The receiving side.
@@ -50,7 +49,7 @@ pub struct Doorbells {
 }
 
 impl Role {
-    /// Frames of the guest that have arrived at its peer.
+    /// Frames of the guest that have arrived at its peers.
     pub fn arrived(&self) -> u64 {
         self.sender.as_ref().map_or(0, |sender| sender.counters.received())
     }
@@ -72,19 +71,16 @@ pub fn blame(number: u16, ring: &'static str, error: BadUsed) -> Error {
     Error::Used { guest: number, ring, error }
 }
 
-/// Handles a frame that is not one of the peer's numbered ones; true if it is the peer's
-/// announcement.
+/// Handles a frame that is not one of a peer's numbered ones, such as the peer's announcement.
 #[cold]
-fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) -> bool {
+fn odd(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived) {
     let mut head = [0; 12];
     arrived.read_frame(&mut head);
     if packet::is_multicast(&head) {
-        return head[6..] == packet::mac(role.peer);
-    }
-    if role.receiver.is_none() {
+        role.silent.retain(|peer| head[6..] != packet::mac(*peer));
+    } else if role.receiver.is_none() {
         doorbells.strays += 1;
     }
-    false
 }
 
 /// Handles a frame with fewer buffers than its header announces, although the back-end has
@@ -97,39 +93,49 @@ pub fn torn(role: &mut Role, arrived: &Arrived) {
     }
 }
 
-/// Checks a frame; true if it was the peer's announcement.
+/// Checks a frame.
 #[inline]
-pub fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) -> bool {
+pub fn deliver(role: &mut Role, doorbells: &mut Doorbells, arrived: &Arrived, now: u64) {
     let ours = role.receiver.as_mut().is_some_and(|receiver| receiver.receive(arrived, now));
-    !ours && odd(role, doorbells, arrived)
+    if !ours {
+        odd(role, doorbells, arrived);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::args::Verify;
-    use crate::packet::Ends;
+    use crate::packet::{Ends, Shape};
+    use crate::receive::Incoming;
 
     #[test]
     fn a_guest_is_complete_when_frames_of_both_directions_have_arrived() {
-        let shape = |from, to| Shape::new(Ends { from, to }, 64, None, Verify::Sampled, 7);
-        let [out, back] = [(); 2].map(|()| Arc::new(DirectionCounters::default()));
+        let shapes =
+            |from, to| Shapes::same(Shape::new(Ends { from, to }, 64, None, Verify::Sampled, 7));
+        let (out, back) = (SenderCounters::new(1), SenderCounters::new(1));
         let sender = Sender {
-            shape: shape(0, 1),
+            shapes: shapes(0, 1),
             counters: out.clone(),
             pace: Pace::Open,
             flows: [0].into(),
             bursts: 0,
             full: 0,
         };
-        let receiver = Receiver::new(shape(1, 0), back.clone(), 1, true);
-        let role = Role { number: 0, peer: 1, sender: Some(sender), receiver: Some(receiver) };
-        out.add_sent(16);
+        let counters = Arc::clone(back.each().next().unwrap());
+        let incoming = Incoming { from: 1, receiver: 0, shapes: shapes(1, 0), counters, flows: 1 };
+        let receiver = Receiver::new(incoming, true);
+        let (sender, receiver) = (Some(sender), Some(receiver));
+        let role = Role { number: 0, silent: Vec::new(), sender, receiver };
+        let direction = out.each().next().unwrap();
+        direction.add_sent(16);
         out.close();
         assert!(!role.is_complete(), "the other guest may send more");
         back.close();
         assert!(!role.is_complete(), "16 frames are under way to the other guest");
-        out.set_received(16);
+        direction.set_received(16);
         assert!(role.is_complete());
         assert_eq!(role.arrived(), 16);
     }

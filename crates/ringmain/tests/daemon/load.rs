@@ -87,6 +87,17 @@ fn every_driver_gets_every_frame() {
 }
 
 #[test]
+fn one_sender_reaches_all_others_with_frames_of_all_lengths() {
+    for workers in [1, 2] {
+        let daemon = daemon(workers);
+        for options in ["", "--queues 2 --flows 144", "--packed --interrupts"] {
+            let options = format!("--fan-out --mix --window 36 --verify full {options}");
+            all_arrive(&daemon, &["a", "b", "c", "d"], &options);
+        }
+    }
+}
+
+#[test]
 fn buffers_of_every_shape_are_carried() {
     let daemon = daemon(1);
     for packed in ["", "--packed"] {

@@ -9,6 +9,7 @@ mod mirror;
 mod parts;
 mod restrictions;
 mod streams;
+mod tap;
 mod uplink;
 
 use std::io::{Read, Write};

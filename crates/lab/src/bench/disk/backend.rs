@@ -175,7 +175,7 @@ fn figure(unit: Unit, report: &Report) -> f64 {
         Unit::MicrosP50 => report.latency.p50,
         Unit::MicrosP99 => report.latency.p99,
         Unit::Cpu => report.backend * 100.0,
-        Unit::Mpps | Unit::Gbps | Unit::HostNanos => f64::NAN,
+        Unit::Mpps | Unit::Gbps | Unit::Interrupts | Unit::HostNanos => f64::NAN,
     }
 }
 

@@ -1,9 +1,9 @@
 //! Ringmain's disks beside qemu-storage-daemon's: the same driver on both, in turn, in one
 //! invocation.
 //!
-//! Each run starts its back-end anew, with its worker on a CPU of its own, and the driver on another
-//! CPU. Both serve the same image, one after the other. Ratios are taken round by round, as for
-//! network ports.
+//! Each run starts its back-end anew, with its worker on a CPU of its own, and the driver on
+//! another CPU. Both serve the same image, one after the other. Ratios are taken round by round, as
+//! for network ports.
 
 mod backend;
 mod fio;
@@ -98,7 +98,8 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let stage = progress.stage("making images");
     let backends = DiskBackends::prepare(args)?;
     stage.done("");
-    let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
+    let cpus = [args.generator_cpu, args.worker_cpu];
+    let plan = Plan { runs: args.runs, until_steady: false, cpus };
     let mut measured: Vec<&mut Tally> = tallies.iter_mut().collect();
     keep_interrupted(measure::measure_rounds(plan, &backends, &mut measured, &progress), &tallies)?;
     let comparison = Comparison {

@@ -63,8 +63,8 @@ impl Traffic {
         self.len - self.headers()
     }
 
-    /// Frames that may be under way. The segments of all of them fit into the queue of a TAP device,
-    /// which holds 1000.
+    /// Frames that may be under way. The segments of all of them fit into the queue of a TAP
+    /// device, which holds 1000.
     pub(super) fn window(self) -> usize {
         if self.tso { 16 } else { 256 }
     }

@@ -4,8 +4,8 @@
 //! The hosts are network namespaces with a pair of virtual interfaces as the wire. A guest of the
 //! kernel's hosts is a TAP device in the bridge, which the generator reads and writes as a
 //! hypervisor's backend does. A guest of Ringmain's hosts, or of OVS-DPDK's, is a vhost-user port.
-//! The figure is the CPU time of both hosts for each frame that arrived: on a machine with few CPUs,
-//! throughput says little, since the hosts and the generator share the CPUs.
+//! The figure is the CPU time of both hosts for each frame that arrived: on a machine with few
+//! CPUs, throughput says little, since the hosts and the generator share the CPUs.
 
 mod frames;
 mod guests;
@@ -110,7 +110,8 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let stage = progress.stage("starting hosts");
     let hosts = OverlayHosts::start(args)?;
     stage.done("");
-    let plan = Plan { runs: args.runs, cpus: [args.generator_cpu, args.worker_cpu] };
+    let cpus = [args.generator_cpu, args.worker_cpu];
+    let plan = Plan { runs: args.runs, until_steady: false, cpus };
     let mut measured: Vec<&mut Tally> = tallies.iter_mut().collect();
     keep_interrupted(measure::measure_rounds(plan, &hosts, &mut measured, &progress), &tallies)?;
     publish(&args.out, &Comparison::new(began, args.runs, args.seconds, &tallies))

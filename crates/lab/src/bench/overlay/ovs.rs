@@ -36,7 +36,8 @@ impl OvsHosts {
 
     fn carry_now(&self, traffic: Traffic, seconds: f64, cpu: usize) -> Result<Carried, String> {
         let own = if traffic.tso { Traffic::SEGMENTED } else { traffic };
-        let mut guests = StationGuests::connect(&self.0.sockets(), own, 0)?;
+        let sockets = self.0.sockets().try_into().map_err(|_| "the tunnel has two guests")?;
+        let mut guests = StationGuests::connect(&sockets, own, 0)?;
         let payers = Payers::Daemons(vec![self.0.id()]);
         let carried = traffic::carry(&mut guests, own, payers, seconds, cpu)?;
         Ok(carried.counted_as(own, traffic))

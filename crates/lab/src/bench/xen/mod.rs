@@ -31,10 +31,10 @@ const TIMEOUT: Duration = Duration::from_secs(1200);
 const SLOWNESS: u32 = 60;
 /// Nanoseconds that an instruction takes on the host.
 const INSTRUCTION: f64 = 2.0;
-/// Processors of a guest. With more, each waits for the others now and then, in a loop, and the only
-/// processor of the host executes that loop in place of what is waited for. Such loops say nothing
-/// of backends, and QEMU needs most of its own time for them: it leaves translated code at each
-/// `pause`.
+/// Processors of a guest. With more, each waits for the others now and then, in a loop, and the
+/// only processor of the host executes that loop in place of what is waited for. Such loops say
+/// nothing of backends, and QEMU needs most of its own time for them: it leaves translated code at
+/// each `pause`.
 const CPUS: u16 = 1;
 /// Streams that run at the same time.
 const STREAMS: [u16; 2] = [1, 8];

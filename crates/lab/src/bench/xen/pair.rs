@@ -45,8 +45,8 @@ impl Pair {
         format!("  {:>18}{kernel:>18}{:>8}", "Ringmain", "ratio")
     }
 
-    /// A part of a table's row: medians with their ranges, in a unit of so many of the figure's, and
-    /// the ratio.
+    /// A part of a table's row: medians with their ranges, in a unit of so many of the figure's,
+    /// and the ratio.
     pub(super) fn cells(&self, unit: f64) -> String {
         let ratio = self.ratio.median.map_or("-".into(), |ratio| format!("{ratio:.2}"));
         format!("  {:>18}{:>18}{ratio:>8}", show(&self.ringmain, unit), show(&self.kernel, unit))

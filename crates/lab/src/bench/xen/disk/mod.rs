@@ -1,5 +1,5 @@
-//! Ringmain's disks beside the kernel's xen-blkback: the same stock guest on the same real Xen host,
-//! whose disk the two systems serve by turns, out of the same storage in dom0's memory.
+//! Ringmain's disks beside the kernel's xen-blkback: the same stock guest on the same real Xen
+//! host, whose disk the two systems serve by turns, out of the same storage in dom0's memory.
 //!
 //! As for vifs, the host's clock counts instructions, and figures contain no effects of caches.
 
