@@ -14,7 +14,7 @@ use load::Report;
 const MOST_ROUNDS: u32 = 3;
 
 /// The same until the ratio is known.
-const MOST_UNTIL_STEADY: u32 = 8;
+const MOST_UNTIL_STEADY: u32 = 4;
 
 /// How rounds are made.
 #[derive(Clone, Copy, Debug)]
