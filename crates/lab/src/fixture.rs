@@ -22,7 +22,7 @@ pub use daemon::{CounterDelta, CounterSnapshot, at_rest, balance, check_conserve
 pub use disk_host::{DiskHost, DiskHostSpec, Reads};
 pub use generator::{GeneratorSetup, generate, port as generator_port, ports as generator_ports};
 pub(crate) use guest_pair::GuestPair;
-pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest};
+pub use guests::{DaemonSpec, GuestNetwork, GuestSpec, NetworkGuest, with_grant_copies};
 pub use pairs::{Pairs, PairsOutcome, ports};
 pub use placement::Placement;
 pub use streams::{Amount, Batches, Carried, Ends, Flow, carry};

@@ -70,6 +70,10 @@ fn value<T>(given: Given<Text<T>>) -> Option<T> {
     given.map(|given| given.into_inner().0)
 }
 
+/// Pages of an embedded guest that stay mapped by default: `ringmain guest` names 768 for each of
+/// its queues. Guests of Xen name none.
+const EMBEDDED_CACHE: u16 = 8192;
+
 /// The number alone.
 fn number<L>(given: Given<Number<L>>) -> Option<u16> {
     given.map(|given| given.into_inner().0)
@@ -83,7 +87,7 @@ impl Reader<'_, '_> {
             self.refuse_misplaced(*kind.get_ref(), &table);
         }
         let vlan = self.vlan(number(table.vlan.take()), table.trunk.take());
-        let options = self.options(&mut table);
+        let options = self.options(&mut table, kind.as_ref().map(|kind| *kind.get_ref()));
         let settings = self.settings(&mut table, name.as_deref());
         let permissions = self.permissions(&mut table);
         let kind = kind?;
@@ -314,7 +318,7 @@ impl Reader<'_, '_> {
         settings
     }
 
-    fn options(&mut self, table: &mut PortTable) -> PortOptions {
+    fn options(&mut self, table: &mut PortTable, kind: Option<Kind>) -> PortOptions {
         let time = number(table.interrupt_microseconds.take());
         if let (Some(frames), None) = (&table.interrupt_frames, time)
             && !self.problems.concern(self.place.path, "interrupt-microseconds")
@@ -325,10 +329,11 @@ impl Reader<'_, '_> {
         let frames = number(table.interrupt_frames.take()).map(u32::from);
         let coalescing =
             time.and_then(|time| CoalescingLimits::new(frames, Duration::from_micros(time.into())));
+        let cache = if kind == Some(Kind::Embedded) { EMBEDDED_CACHE } else { 0 };
         PortOptions {
             coalescing,
             policy: value(table.polling.take()),
-            cache: number(table.cache.take()).unwrap_or(0),
+            cache: number(table.cache.take()).unwrap_or(cache),
             align: table.align.take().is_some_and(Spanned::into_inner),
         }
     }

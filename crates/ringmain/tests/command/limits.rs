@@ -20,7 +20,7 @@ fn a_port_shows_its_options() {
         ("interrupt-frames", "64"),
         ("interrupt-microseconds", "100"),
         ("align", "true"),
-        ("cache", "0"),
+        ("cache", "8192"),
         ("copy", "backend"),
         ("grants", "page"),
     ] {

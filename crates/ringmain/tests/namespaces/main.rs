@@ -201,7 +201,7 @@ fn succeeds(mut guest: ChildGuard) {
 #[test]
 #[ignore = "needs namespaces"]
 fn a_guest_that_is_killed_under_traffic() {
-    for keys in ["", "cache = 4096", "copy = \"guest\""] {
+    for keys in ["", "cache = 0", "copy = \"guest\""] {
         killed_under_traffic(&Site::with(keys));
     }
 }

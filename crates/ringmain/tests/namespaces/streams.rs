@@ -70,7 +70,7 @@ fn mapped_pages(shown: &str, word: &str) -> u64 {
 #[test]
 #[ignore = "needs namespaces"]
 fn streams_between_guests_whose_pages_stay_mapped() {
-    let site = Site::with("cache = 4096");
+    let site = Site::start();
     for queues in [1, 2, 4] {
         let server = site.server(queues);
         let shown = || site.ask(&["port", "show", "guests/server"]).unwrap();

@@ -174,11 +174,14 @@ fn the_page_cache_is_an_option_of_ports_with_grants() {
         let text = format!("[[port]]\nname = \"a\"\n{kind}\n{more}");
         Config::parse("f", &text, &host()).map(|mut config| config.ports.remove(0))
     };
-    for kind in ["kind = \"xen\"", "kind = \"embedded\"\nsocket = \"/a\""] {
-        assert_eq!(parse(kind, "").unwrap().options.cache, 0);
-        let port = parse(kind, "cache = 16384").unwrap();
-        assert_eq!(port.options.cache, 16384);
-        assert_eq!(read_back(&port).unwrap(), port);
+    let kinds = [("kind = \"xen\"", 0), ("kind = \"embedded\"\nsocket = \"/a\"", 8192)];
+    for (kind, default) in kinds {
+        assert_eq!(parse(kind, "").unwrap().options.cache, default);
+        for pages in [0, 16384] {
+            let port = parse(kind, &format!("cache = {pages}")).unwrap();
+            assert_eq!(port.options.cache, pages);
+            assert_eq!(read_back(&port).unwrap(), port);
+        }
         assert!(parse(kind, "cache = 16385").unwrap_err().to_string().contains("give 0 to 16384"));
     }
     for (kind, name) in

@@ -15,6 +15,7 @@ use super::load::{Load, Size};
 use super::test_guest::{Meter, Role, TestGuest, Vcpu};
 use crate::bench::BenchError;
 use crate::daemon::Daemon;
+use crate::fixture::with_grant_copies;
 use load::cpu;
 
 /// Time at the start that is not measured.
@@ -32,7 +33,8 @@ pub(crate) fn daemon(setting: &Setting, queues: u16) -> Result<Daemon, BenchErro
 pub(crate) fn config(dir: &Path, setting: &Setting, queues: u16) -> String {
     let socket = dir.join("guests.sock");
     let port = format!("name = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"", socket.display());
-    format!("[workers]\ncount = {queues}\n[[port]]\n{port}\nqueues = {queues}\n{}\n", setting.keys)
+    let keys = with_grant_copies(setting.keys);
+    format!("[workers]\ncount = {queues}\n[[port]]\n{port}\nqueues = {queues}\n{keys}\n")
 }
 
 /// The daemon's counters so far.
