@@ -74,6 +74,12 @@ pub const CASES: &[Case] = &[
     Case::new("64-2q", "64 B, 2 queue pairs", "--size 64 --burst 64 --queues 2 --flows 8"),
     Case::new("64-mixed", "64 B, 64 flows mixed", "--size 64 --burst 64 --queues 2 --flows 64"),
     Case::new("64-8", "64 B, 8 receivers mixed", "--size 64 --burst 64 --fan-out").between(9),
+    Case::new(
+        "64-8-2q",
+        "64 B, 16 receiving queues",
+        "--size 64 --burst 64 --fan-out --queues 2 --flows 128",
+    )
+    .between(9),
     Case::new("tap-8", "64 B, a TAP for 8 guests", "--size 64 --burst 64").from_tap(8),
     Case::new("imix", "64 to 1514 B mixed", "--mix --burst 64 --flows 60"),
     Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),

@@ -18,6 +18,10 @@ use crate::route::{Route, Routes};
 /// Most groups of a burst. A burst for more queues stays in order.
 const MAX_GROUPS: usize = MAX_PARTS;
 
+/// Shortest run of frames for one port for which a table of all its queues is set up. Setting the
+/// table up costs as much as some frames, and where receivers alternate, each run is one frame.
+const LONG_RUN: usize = 4;
+
 /// The place of frames for queues that have no group yet.
 const NOWHERE: u16 = u16::MAX;
 
@@ -71,8 +75,8 @@ impl Partition {
             let run = i..burst.run(i, target);
             let end = run.end;
             let found = match route.indirection() {
-                Some(table) => self.add_by_hash(burst, run, target, table),
-                None => self.add_each(burst, run, target, route),
+                Some(table) if run.len() >= LONG_RUN => self.add_by_hash(burst, run, target, table),
+                _ => self.add_each(burst, run, target, route),
             };
             if found > 0 {
                 route.use_it();
