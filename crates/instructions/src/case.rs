@@ -54,7 +54,7 @@ impl Case {
         Case { guests, ..self }
     }
 
-    const fn from_tap(self, guests: usize) -> Self {
+    const fn by_tap(self, guests: usize) -> Self {
         Case { guests, tap: true, ..self }
     }
 
@@ -80,7 +80,7 @@ pub const CASES: &[Case] = &[
         "--size 64 --burst 64 --fan-out --queues 2 --flows 128",
     )
     .between(9),
-    Case::new("tap-8", "64 B, a TAP for 8 guests", "--size 64 --burst 64").from_tap(8),
+    Case::new("tap-8", "64 B, a TAP for 8 guests", "--size 64 --burst 64").by_tap(8),
     Case::new("imix", "64 to 1514 B mixed", "--mix --burst 64 --flows 60"),
     Case::new("64-interrupts", "64 B, interrupts on", "--size 64 --burst 64 --interrupts"),
     Case::new("64-rate", "64 B, one rate limit", "--size 64 --burst 64").with(Setting::Rate),
