@@ -6,8 +6,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 
 use super::Error;
 use super::gaps::GapDistribution;
+use super::lengths::MIX;
 use super::port::Port;
-use super::shapes::MIX;
 
 const ABOUT: &str = "\
 Ports form pairs, and a port sends to the other port of its pair; a single port sends to itself. \

@@ -19,6 +19,7 @@ mod engine;
 mod error;
 mod gaps;
 mod guests;
+mod lengths;
 mod order;
 mod packet;
 mod plan;

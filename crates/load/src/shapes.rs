@@ -4,10 +4,6 @@ use std::sync::Arc;
 
 use super::packet::Shape;
 
-/// Lengths as on the Internet, in the usual proportion of 7, 4 and 1: packets of 40 bytes (the
-/// shortest frame here), 576 and 1500 bytes.
-pub const MIX: [u32; 12] = [64, 590, 64, 64, 590, 64, 1514, 64, 590, 64, 590, 64];
-
 /// The shapes of a sender's frames. A flow has one of them; consecutive flows have different ones.
 #[derive(Clone, Debug)]
 pub struct Shapes {
@@ -79,6 +75,7 @@ impl Shapes {
 mod tests {
     use super::*;
     use crate::args::Verify;
+    use crate::lengths::MIX;
     use crate::packet::Ends;
 
     fn shapes(lengths: &[u32], receivers: u32) -> Shapes {
