@@ -70,10 +70,6 @@ fn value<T>(given: Given<Text<T>>) -> Option<T> {
     given.map(|given| given.into_inner().0)
 }
 
-/// Pages of an embedded guest that stay mapped by default: `ringmain guest` names 768 for each of
-/// its queues. Guests of Xen name none.
-const EMBEDDED_CACHE: u16 = 8192;
-
 /// The number alone.
 fn number<L>(given: Given<Number<L>>) -> Option<u16> {
     given.map(|given| given.into_inner().0)
@@ -329,7 +325,7 @@ impl Reader<'_, '_> {
         let frames = number(table.interrupt_frames.take()).map(u32::from);
         let coalescing =
             time.and_then(|time| CoalescingLimits::new(frames, Duration::from_micros(time.into())));
-        let cache = if kind == Some(Kind::Embedded) { EMBEDDED_CACHE } else { 0 };
+        let cache = kind.map_or(0, Kind::default_cache);
         PortOptions {
             coalescing,
             policy: value(table.polling.take()),
