@@ -95,7 +95,7 @@ impl<D: Device> Backend<D> {
         self.device.event_source().filter(|_| self.delayed_until.is_none())
     }
 
-    /// Hands the queues of a new connection to their workers, and charges for the work.
+    /// Hands queues that no worker has yet to their workers, and charges for the work.
     pub fn attach(&mut self, now: Instant) {
         self.device.attach();
         self.budget.charge(self.device.take_cost(), now);
@@ -198,7 +198,10 @@ impl<D: Device> Backend<D> {
                 self.disconnect("the toolstack has reset it");
                 self.offer()?;
             }
-            (_, other) if is_ready::<D>(other) && self.is_connected() => self.check_keys()?,
+            (_, other) if is_ready::<D>(other) && self.is_connected() => {
+                self.check_keys()?;
+                self.announce(own)?;
+            }
             (State::InitWait | State::Initialised | State::Connected, other)
                 if is_ready::<D>(other) =>
             {
@@ -268,6 +271,10 @@ impl<D: Device> Backend<D> {
     }
 
     /// Connects, once the hotplug script has finished and the pause is over.
+    ///
+    /// Queues of a new connection are attached before the frontend sees `Connected`: from then on,
+    /// a frame that another device sends to it must find them. The queues of a device that was
+    /// served before are left to the bus, which attaches those of all such devices together.
     fn connect(&mut self, own: State, now: Instant) -> Result<(), D::Error> {
         if !self.node.is_hotplugged()? || self.not_before.is_some() {
             return Ok(());
@@ -280,6 +287,15 @@ impl<D: Device> Backend<D> {
         self.status.reason = None;
         self.node.clear_error();
         if own != State::Connected {
+            self.attach(now);
+        }
+        self.announce(own)
+    }
+
+    /// Tells the frontend that it is connected, unless it knows. A store that is lost meanwhile is
+    /// written when it is back.
+    fn announce(&self, own: State) -> Result<(), D::Error> {
+        if matches!(own, State::InitWait | State::Initialised) {
             self.node.write_state(State::Connected, |nodes| self.device.write_connected(nodes))?;
         }
         Ok(())
@@ -333,3 +349,6 @@ impl<D: Device> Drop for Backend<D> {
         self.disconnect("no longer served");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -102,8 +102,8 @@ pub trait Device: Send {
     /// Releases everything of the frontend.
     fn disconnect(&mut self);
 
-    /// Hands the queues of a new connection to their workers. They only receive until
-    /// [`start`](Self::start).
+    /// Hands the queues of a new connection to their workers, if none has them yet. They only
+    /// receive until [`start`](Self::start).
     fn attach(&mut self);
 
     /// Cost of connecting, disconnecting and events to the workers since the last call, in time of
