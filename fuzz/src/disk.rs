@@ -4,9 +4,10 @@
 use std::any::Any;
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ring::{IoChain, Memory, RequestRing, RingConfig};
 use runtime::token_bucket::Rate;
 use runtime::{Group, ManualWorker, QueueId, ThreadUsage, group};
@@ -202,7 +203,7 @@ impl<R: RequestRing + 'static> RequestQueue for Queue<R> {
     fn take(&mut self, chain: &mut IoChain) -> Result<Option<u16>, QueueError> {
         let token = self.ring.take(chain)?;
         if let Some(token) = token {
-            assert!(self.tokens.lock().expect("sound").insert(token), "taken twice: {token}");
+            assert!(self.tokens.lock().insert(token), "taken twice: {token}");
         }
         Ok(token)
     }
@@ -212,7 +213,7 @@ impl<R: RequestRing + 'static> RequestQueue for Queue<R> {
     }
 
     fn complete(&mut self, token: u16, len: u32) {
-        assert!(self.tokens.lock().expect("sound").remove(&token), "answered twice: {token}");
+        assert!(self.tokens.lock().remove(&token), "answered twice: {token}");
         self.ring.complete(token, len);
     }
 
@@ -255,7 +256,7 @@ impl Bench {
         let disks = Disks::new(Arc::new(group));
         let (errors, tokens) = (Arc::default(), Tokens::default());
         let sink: Arc<Mutex<Vec<QueueError>>> = Arc::clone(&errors);
-        let on_error = Arc::new(move |_, error| sink.lock().expect("sound").push(error));
+        let on_error = Arc::new(move |_, error| sink.lock().push(error));
         let id = disks.add(DiskSpec { name: "fuzz".into(), disk, on_error, policy: None });
         let queue = Queue { ring, tokens: Arc::clone(&tokens) };
         disks.attach(id, 0, Box::new(queue)).expect("the disk is there");
@@ -272,8 +273,8 @@ impl Bench {
     fn end(&mut self) {
         // The outcomes that are left are less than that, and then every step succeeds.
         (0..300).for_each(|_| self.work(0));
-        if self.errors.lock().expect("sound").is_empty() {
-            let tokens = self.tokens.lock().expect("sound");
+        if self.errors.lock().is_empty() {
+            let tokens = self.tokens.lock();
             assert!(tokens.is_empty(), "never answered: {tokens:?}");
         }
     }

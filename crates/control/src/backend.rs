@@ -7,7 +7,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use ::vhost_user::net::StartError;
 use ::vhost_user::transport::saved::Files;
@@ -19,6 +19,7 @@ use hypervisor::xen::OpenError;
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::restrictions::RestrictionsTemplate;
+use parking_lot::MutexGuard;
 use switch::PortId;
 use unix_socket::SocketError;
 

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use frame::{Accepts, VNET_LEN, vnet};
 use network::burst::{Burst, MAX_FRAME};
@@ -19,6 +19,7 @@ use network::poll::PollingPolicy;
 use network::port::{Notified, QueueError, QueuePair};
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
+use parking_lot::Mutex;
 use ring::GrantCopyBatch;
 use ring::device::Put;
 use ring::gather::{Body, Chain, Gather};
@@ -98,9 +99,7 @@ impl Tap {
     ) -> Result<Self, TapError> {
         let stopped: Arc<Mutex<Option<QueueError>>> = Arc::default();
         let note = Arc::clone(&stopped);
-        let on_error = Arc::new(move |_, error| {
-            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
-        });
+        let on_error = Arc::new(move |_, error| *note.lock() = Some(error));
         let TapConfig { device, rule, mtu, policy, restrictions, .. } = config;
         let port = fabric.add_port(NewPort {
             name: device.into(),
@@ -132,7 +131,7 @@ impl Tap {
 
     /// Why the device is out of service, if it is.
     pub fn stopped(&self) -> Option<QueueError> {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stopped.lock()
     }
 }
 

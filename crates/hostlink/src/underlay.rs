@@ -30,8 +30,8 @@ pub use socket::path_mtu;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use frame::Vni;
 use network::fabric::{Fabric, FabricError, NewPort};
@@ -39,6 +39,7 @@ use network::port::QueueError;
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use overlay::{VtepError, VtepTable};
+use parking_lot::Mutex;
 use ring::region::MapError;
 use switch::{PortId, PortRule, Tunnel, Vlan};
 use thiserror::Error;
@@ -147,12 +148,12 @@ impl Shared {
     }
 
     fn table(&self) -> (Arc<VtepTable>, u64) {
-        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.lock();
         (Arc::clone(&table), self.version())
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut VtepTable) -> T) -> T {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         let done = change(Arc::make_mut(&mut table));
         self.version.fetch_add(1, Ordering::Release);
         done
@@ -244,7 +245,7 @@ impl Underlay {
 
     /// Why the underlay is out of service, if it is.
     pub fn stopped(&self) -> Option<QueueError> {
-        *self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.stopped.lock()
     }
 
     /// The counts of datagrams so far.
@@ -262,7 +263,7 @@ impl Underlay {
     /// # Errors
     /// When it cannot be a peer, or there are too many ports.
     pub fn add_peer(&self, peer: &PeerSpec) -> Result<PortId, UnderlayError> {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.lock();
         self.shared.table().0.check(peer.vni, peer.vtep)?;
         let vlan = peer.vlan.map_or(Vlan::None, Vlan::Access);
         let name = peer_name(&self.name, peer.vni, peer.vtep).into();
@@ -288,7 +289,7 @@ impl Underlay {
     /// Looks up the next hops to all peers again, if datagrams leave without the kernel's routing.
     pub fn refresh(&self) {
         let Some(card) = self.senders.card() else { return };
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers.lock();
         let hops: BTreeMap<IpAddr, Vec<Arc<SharedMac>>> =
             peers.iter().fold(BTreeMap::new(), |mut hops, ((_, vtep), peer)| {
                 hops.entry(*vtep).or_default().push(Arc::clone(&peer.next_hop));
@@ -303,7 +304,7 @@ impl Underlay {
 
     /// Takes a peer out of service. Returns whether it was there.
     pub fn remove_peer(&self, vni: Vni, vtep: IpAddr) -> bool {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.lock();
         let Some(peer) = peers.remove(&(vni, vtep)) else { return false };
         self.shared.change(|table| table.remove(vni, vtep));
         self.end(peer);
@@ -312,7 +313,7 @@ impl Underlay {
 
     /// All peers, and the ports that stand for them.
     pub fn peers(&self) -> Vec<(Vni, IpAddr, PortId)> {
-        let peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = self.peers.lock();
         peers.iter().map(|((vni, vtep), peer)| (*vni, *vtep, peer.port)).collect()
     }
 
@@ -336,16 +337,14 @@ fn spec(
     stopped: &Arc<Mutex<Option<QueueError>>>,
 ) -> NewPort {
     let note = Arc::clone(stopped);
-    let on_error = Arc::new(move |_, error| {
-        *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(error)
-    });
+    let on_error = Arc::new(move |_, error| *note.lock() = Some(error));
     let restrictions = Restrictions::default();
     NewPort { name, rule, mtu, on_error, coalescing: None, policy: None, restrictions }
 }
 
 impl Drop for Underlay {
     fn drop(&mut self) {
-        let peers = std::mem::take(self.peers.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let peers = std::mem::take(self.peers.get_mut());
         peers.into_values().for_each(|peer| self.end(peer));
         for queue in self.queues.drain(..) {
             drop(self.fabric.detach(queue));

@@ -11,10 +11,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frame::Mac;
+use parking_lot::{Mutex, MutexGuard};
 use ring::Memory;
 use ring::xdp::{Receiver, SocketError};
 use thiserror::Error;
@@ -191,7 +192,7 @@ impl Uplink {
 
 impl Device {
     fn reserved(&self) -> MutexGuard<'_, Reserved> {
-        self.reserved.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reserved.lock()
     }
 }
 

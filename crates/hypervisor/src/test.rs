@@ -4,9 +4,10 @@
 
 use std::io;
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ring::{MapError, Memory};
 
 use crate::domain::{Domain, Extent};
@@ -40,7 +41,7 @@ impl Machine {
     pub fn of(design: Design) -> Self {
         let refusals: Arc<Mutex<Vec<Refusal>>> = Arc::default();
         let list = Arc::clone(&refusals);
-        let note = move |refusal| list.lock().unwrap_or_else(PoisonError::into_inner).push(refusal);
+        let note = move |refusal| list.lock().push(refusal);
         let machine = embedded::Machine::watched(design, Some(Box::new(note)));
         Self { machine: machine.expect("a thread for the store"), refusals }
     }
@@ -75,7 +76,7 @@ impl Machine {
 
     /// Takes the list of refused uses of grants, oldest first.
     pub fn refusals(&self) -> Vec<Refusal> {
-        std::mem::take(&mut *self.refusals.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.refusals.lock())
     }
 }
 

@@ -3,8 +3,8 @@
 mod common;
 
 use std::fs;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value as Json;
 
 /// Short runs of some options, with a daemon of its own and without: figures are there, and what
@@ -48,7 +48,7 @@ fn options_are_compared() {
 /// Measurements disturb each other, and those that are disturbed are repeated: one at a time.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ONE.lock()
 }
 
 /// Short phases on small disks, with a thread as the guest: all figures are there, and all data was

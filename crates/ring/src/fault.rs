@@ -13,8 +13,10 @@
 
 use std::io;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// Mappings that one process can watch at a time: enough for hundreds of ports even if each has as
 /// many regions as it may. Unused slots cost no memory.
@@ -66,7 +68,7 @@ static REGISTRY: Mutex<()> = Mutex::new(());
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 fn registry() -> MutexGuard<'static, ()> {
-    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+    REGISTRY.lock()
 }
 
 /// Whether any mapping was ever replaced by zeros, or any peer ever exceeded its memory limit.

@@ -24,10 +24,11 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::ticks;
@@ -193,7 +194,7 @@ static AWAKE: AtomicBool = AtomicBool::new(false);
 static BELL: Condvar = Condvar::new();
 
 fn watched() -> MutexGuard<'static, Watched> {
-    WATCHED.lock().unwrap_or_else(PoisonError::into_inner)
+    WATCHED.lock()
 }
 
 /// Starts the watchdog on behalf of threads that are not allowed to start threads.
@@ -243,7 +244,7 @@ fn watch() {
             continue;
         }
         while !AWAKE.load(Ordering::Relaxed) {
-            watched = BELL.wait(watched).unwrap_or_else(PoisonError::into_inner);
+            BELL.wait(&mut watched);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{
     Gid, Uid, getpid, getppid, kill_process, parent_process_death_signal,
     set_parent_process_death_signal,
@@ -54,7 +54,7 @@ impl Names {
 }
 
 fn names() -> MutexGuard<'static, Names> {
-    NAMES.lock().unwrap_or_else(PoisonError::into_inner)
+    NAMES.lock()
 }
 
 /// Ends lookups: from then on, only the names that were looked up before are known.

@@ -1,9 +1,10 @@
 //! The daemon that all inputs of a process share.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use ::control::api::{Reply, Request};
 use ::control::client::{Client, ClientError};
 use ::control::config::{Config, Host};
@@ -43,7 +44,6 @@ impl Site {
     pub fn get() -> MutexGuard<'static, Site> {
         SITE.get_or_init(|| Mutex::new(Site::start()))
             .lock()
-            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start() -> Site {

@@ -1,7 +1,7 @@
 //! Ports of kind `embedded`: one stands for all processes that connect to it as guests.
 
 use std::path::Path;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 
 use hostlink::xdp::{Uplink, XdpError};
 use hypervisor::DomId;
@@ -10,6 +10,7 @@ use hypervisor::embedded::{Design, Machine, Version};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::restrictions::RestrictionsTemplate;
+use parking_lot::MutexGuard;
 use switch::{PortId, Vlan};
 use xen::netif::extensions::Extensions;
 use xen::netif::guest_times::Answers;

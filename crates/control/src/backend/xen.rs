@@ -1,11 +1,12 @@
 //! Ports of kind `xen`: one stands for all vifs of this domain.
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::restrictions::RestrictionsTemplate;
+use parking_lot::MutexGuard;
 use switch::PortId;
 use xen::netif::service::{Service, ServiceConfig};
 use xen::netif::status::VifStatus;

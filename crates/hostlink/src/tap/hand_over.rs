@@ -3,10 +3,11 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use network::fabric::{Fabric, PairChange};
 use network::port::QueuePair;
+use parking_lot::MutexGuard;
 
 use super::{BUFFER, Landed, Place, Tap, TapConfig, TapError, TapQueue, name_of, place, tun};
 
@@ -106,7 +107,7 @@ impl Tap {
     }
 
     fn queues(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queues.lock()
     }
 }
 

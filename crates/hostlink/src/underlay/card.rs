@@ -12,11 +12,12 @@ pub(super) mod sender;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use frame::Mac;
+use parking_lot::Mutex;
 use ring::region::Memory;
 use ring::xdp::PAGE;
 

@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use frame::vxlan::outer::{Ends, Template};
 use network::port::QueuePair;
+use parking_lot::Mutex;
 use ring::datagrams::{LANES, Peer};
 
 use super::card::egress::{CardEgress, Destination};

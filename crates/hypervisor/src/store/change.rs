@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::{OnChange, Store, StoreError, Watch};
@@ -82,7 +83,7 @@ impl<T: Ord + Clone + Send + Sync + 'static> Changes<T> {
         self.changed.waker.as_fd()
     }
 
-    fn tokens(&self) -> std::sync::MutexGuard<'_, BTreeSet<T>> {
-        self.changed.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tokens(&self) -> parking_lot::MutexGuard<'_, BTreeSet<T>> {
+        self.changed.tokens.lock()
     }
 }

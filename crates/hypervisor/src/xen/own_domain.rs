@@ -7,8 +7,9 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use ring::Memory;
 use ring::region::MappingOwner;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -76,7 +77,7 @@ impl Domain for OwnDomain {
         if extent != Extent::Whole {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grants = self.grants.lock();
         if grants.iter().any(|grant| grant.page == page) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
@@ -96,7 +97,7 @@ impl Domain for OwnDomain {
     /// As in the trait, except for a grant in use, which the kernel revokes when the use ends.
     /// Until then the kernel does not use the page or the reference again.
     fn revoke(&self, reference: GrantRef) -> bool {
-        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut grants = self.grants.lock();
         let Some(at) = grants.iter().position(|grant| grant.reference == reference) else {
             return false;
         };

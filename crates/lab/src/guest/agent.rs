@@ -10,14 +10,15 @@ mod message;
 
 use message::{AgentMessage, escaped};
 
+use super::GuestError;
 use super::transcript::Transcript;
 use super::wait_limit::{Clock, WaitLimit};
-use super::{GuestError, locked};
 use crate::interrupt;
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The program at the guest's end.
@@ -104,10 +105,10 @@ impl Agent {
     /// [closed](Self::close).
     pub(crate) fn reconnect(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
         {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             (state.channel, state.ended) = (state.channel + 1, false);
         }
-        *locked(&self.stream) = stream.try_clone()?;
+        *self.stream.lock() = stream.try_clone()?;
         self.hear(&stream)
     }
 
@@ -115,7 +116,7 @@ impl Agent {
     fn hear(self: &Arc<Self>, stream: &UnixStream) -> io::Result<()> {
         stream.set_write_timeout(Some(SEND_LIMIT))?;
         let (agent, reader) = (Arc::clone(self), BufReader::new(stream.try_clone()?));
-        let channel = locked(&self.state).channel;
+        let channel = self.state.lock().channel;
         std::thread::Builder::new()
             .name(format!("agent-{}", self.name))
             .spawn(move || agent.listen(reader, channel))
@@ -129,7 +130,7 @@ impl Agent {
 
     /// How often the guest has come up.
     pub(crate) fn boots(&self) -> u32 {
-        locked(&self.state).boots
+        self.state.lock().boots
     }
 
     /// Waits until the guest has come up `boots` times in all.
@@ -139,14 +140,14 @@ impl Agent {
 
     /// The end of the console's text.
     pub(crate) fn console(&self) -> String {
-        let bytes = locked(&self.console);
+        let bytes = self.console.lock();
         String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).replace('\r', "")
     }
 
     /// Starts a command in the guest.
     pub(crate) fn start(self: &Arc<Self>, command: &str) -> Result<Job, GuestError> {
         let (boot, id) = {
-            let mut state = locked(&self.state);
+            let mut state = self.state.lock();
             state.last_id += 1;
             let boot = state.boot.clone().ok_or_else(|| self.late("boot", Duration::ZERO))?;
             (boot, state.last_id)
@@ -159,11 +160,11 @@ impl Agent {
     /// Closes the channel: commands that still run in the guest count as cut off.
     pub(crate) fn close(&self) {
         // An error means that it is closed already.
-        let _ = locked(&self.stream).shutdown(std::net::Shutdown::Both);
+        let _ = self.stream.lock().shutdown(std::net::Shutdown::Both);
     }
 
     fn send(&self, line: &str) -> Result<(), GuestError> {
-        locked(&self.stream).write_all(line.as_bytes()).map_err(|source| GuestError::Channel {
+        self.stream.lock().write_all(line.as_bytes()).map_err(|source| GuestError::Channel {
             what: "cannot reach the guest's agent",
             source,
         })
@@ -176,7 +177,7 @@ impl Agent {
         mut look: impl FnMut(&mut State) -> Option<Result<T, GuestError>>,
     ) -> Result<T, GuestError> {
         let mut deadline = WaitLimit::after(limit, self.clock);
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         loop {
             if let Some(found) = look(&mut state) {
                 return found;
@@ -192,8 +193,7 @@ impl Agent {
                 drop(state);
                 return Err(self.late(what, limit));
             }
-            state =
-                self.changed.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            self.changed.wait_for(&mut state, SLICE);
         }
     }
 
@@ -213,14 +213,14 @@ impl Agent {
         while reader.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
             if let Some(said) = std::str::from_utf8(&line).ok().and_then(AgentMessage::parse) {
                 self.transcript.note(&said.to_string());
-                locked(&self.state).hear(said, channel);
+                self.state.lock().hear(said, channel);
                 self.changed.notify_all();
             } else {
                 self.keep(&line);
             }
             line.clear();
         }
-        locked(&self.state).end(channel);
+        self.state.lock().end(channel);
         self.changed.notify_all();
     }
 
@@ -234,7 +234,7 @@ impl Agent {
     fn keep(&self, text: &[u8]) {
         const KEPT: usize = 64 * 1024;
         self.transcript.console(text);
-        let mut kept = locked(&self.console);
+        let mut kept = self.console.lock();
         kept.extend_from_slice(text);
         if kept.len() > 2 * KEPT {
             let surplus = kept.len() - KEPT;

@@ -1,15 +1,15 @@
 //! The image that a guest boots: Debian's own kernel, and an initramfs of busybox, iperf, ethtool,
 //! e2fsprogs and the kernel's modules.
 
+use super::GuestError;
 use super::agent::{PROGRAM, SCRIPT};
-use super::{GuestError, locked};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 
 /// The first process of a guest.
 const INIT: &str = include_str!("init.sh");
@@ -86,7 +86,7 @@ impl Image {
     /// # Errors
     /// As [`prepare`](Self::prepare).
     pub fn prepare_fio_alone(cache: &Path) -> Result<PathBuf, GuestError> {
-        let _one = locked(&PREPARES);
+        let _one = PREPARES.lock();
         if find(FIO).is_err() {
             return Err(GuestError::Missing { what: FIO.into(), part: "disks" });
         }
@@ -103,7 +103,7 @@ impl Image {
 
     /// Makes the initramfs `name` for the kernel in `folder`.
     fn make(cache: &Path, folder: &str, name: &str, extras: &Extras) -> Result<Image, GuestError> {
-        let _one = locked(&PREPARES);
+        let _one = PREPARES.lock();
         let root = cache.join(folder);
         let version =
             std::fs::read_to_string(root.join("version")).map_err(|_| GuestError::Missing {

@@ -7,6 +7,7 @@ use super::pace::Pace;
 use super::qmp::Qmp;
 use super::wait_limit::Clock;
 use super::{Accel, ChildProcess, Firmware, GuestError, Image, Job, Namespace, Shell};
+use parking_lot::Mutex;
 use serde_json::json;
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The specification of a guest.
@@ -132,7 +133,7 @@ impl Guest {
         command: &str,
         arguments: serde_json::Value,
     ) -> Result<serde_json::Value, GuestError> {
-        let mut qmp = self.qmp.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut qmp = self.qmp.lock();
         qmp.execute(command, arguments)
             .map_err(|source| GuestError::Channel { what: "QEMU's monitor", source })?
             .map_err(|answer| GuestError::Refused {
@@ -160,7 +161,7 @@ impl Guest {
 
     /// QEMU's process id.
     pub fn id(&self) -> u32 {
-        self.process.lock().unwrap_or_else(PoisonError::into_inner).id()
+        self.process.lock().id()
     }
 }
 

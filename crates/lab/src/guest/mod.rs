@@ -42,13 +42,7 @@ pub use shell::Shell;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Locks, also after a panic of another thread: the values here are whole at any time.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// An error of a guest.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! How guests run here: on KVM where a guest really boots on it, else in software.
 
 use super::image::write_whole;
-use super::{Accel, Guest, GuestError, Image, Spec, locked};
+use super::{Accel, Guest, GuestError, Image, Spec};
+use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::Duration;
 
 /// A KVM that works boots a guest in about a second. One that does not (a nested one, often) hangs
@@ -22,7 +22,7 @@ impl Accel {
         }
         // One thread at a time: the others take the first one's answer.
         static PROBES: Mutex<()> = Mutex::new(());
-        let _one = locked(&PROBES);
+        let _one = PROBES.lock();
         let kept = cache.join("accel");
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         if let Ok(text) = std::fs::read_to_string(&kept)

@@ -4,10 +4,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::Instant;
 
-use super::locked;
+use parking_lot::Mutex;
 
 /// The folder for these files. Without this variable of the environment, there are none.
 const FOLDER: &str = "RINGMAIN_GUEST_LOGS";
@@ -31,14 +30,14 @@ impl Transcript {
     pub(super) fn note(&self, text: &str) {
         if let Some(file) = &self.file {
             let seconds = self.began.elapsed().as_secs_f64();
-            let _ = writeln!(locked(file), "[{seconds:8.2} s] {text}");
+            let _ = writeln!(file.lock(), "[{seconds:8.2} s] {text}");
         }
     }
 
     /// Adds what the console printed, as it is.
     pub(super) fn console(&self, text: &[u8]) {
         if let Some(file) = &self.file {
-            let _ = locked(file).write_all(text);
+            let _ = file.lock().write_all(text);
         }
     }
 }

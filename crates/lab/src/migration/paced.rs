@@ -2,10 +2,12 @@
 //! arrivals.
 
 use std::net::UdpSocket;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::hosts::HostsError;
 use super::network::HOST;
@@ -76,7 +78,7 @@ impl Paced {
 
     /// The arrivals since the last call. The time since the last datagram also counts as a gap.
     pub fn take(&self) -> Window {
-        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrivals = self.arrivals.lock();
         let mut window = std::mem::take(&mut arrivals.window);
         if let Some((at, _)) = arrivals.last {
             window.longest_gap = window.longest_gap.max(at.elapsed());
@@ -101,7 +103,7 @@ fn receive(socket: &UdpSocket, arrivals: &Mutex<Arrivals>, stop: &AtomicBool) {
         // A timeout, mostly.
         let Ok(length) = socket.recv(&mut bytes) else { continue };
         let now = Instant::now();
-        arrivals.lock().unwrap_or_else(PoisonError::into_inner).note(&bytes[..length], now);
+        arrivals.lock().note(&bytes[..length], now);
     }
 }
 

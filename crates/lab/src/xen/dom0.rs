@@ -4,6 +4,7 @@ use super::testbed::Testbed;
 use crate::guest::agent::{self, Agent};
 use crate::guest::wait_limit::Clock;
 use crate::guest::{ChildProcess, GuestError, Job, Shell};
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fs::Permissions;
 use std::io;
@@ -12,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -170,7 +171,7 @@ impl Dom0 {
 
     /// QEMU's process id.
     pub fn id(&self) -> u32 {
-        self.0.process.lock().unwrap_or_else(PoisonError::into_inner).id()
+        self.0.process.lock().id()
     }
 
     /// Takes a channel for a domain: its number, and our end.
@@ -192,8 +193,8 @@ impl Dom0 {
         self.free().push(number);
     }
 
-    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u16>> {
-        self.0.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn free(&self) -> parking_lot::MutexGuard<'_, Vec<u16>> {
+        self.0.free.lock()
     }
 }
 

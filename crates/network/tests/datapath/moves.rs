@@ -274,11 +274,11 @@ fn a_broken_pair_moves_and_stays_broken() {
     let (port, errors) = port(&fabric, PortRule::default());
     let peer = Peer::attach(&fabric, port, 0, Accepts::ALL, usize::MAX);
     peer.misbehave();
-    wait(|| !errors.lock().unwrap().is_empty());
+    wait(|| !errors.lock().is_empty());
     let to = 1 - fabric.placement(port)[0].1;
     move_eventually(&fabric, peer.id, to);
     std::thread::sleep(Duration::from_millis(5));
-    assert_eq!(errors.lock().unwrap().len(), 1, "it was called again");
+    assert_eq!(errors.lock().len(), 1, "it was called again");
     assert!(fabric.detach(peer.id).is_some());
 }
 

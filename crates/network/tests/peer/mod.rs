@@ -7,8 +7,8 @@ pub mod host;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use frame::{Accepts, Offload, VNET_LEN};
@@ -19,6 +19,7 @@ use network::packet::Packet;
 use network::port::{Coalescing, Notified, QueueError, QueuePair};
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
+use parking_lot::Mutex;
 use ring::GrantCopyBatch;
 use ring::device::Put;
 use ring::region::Memory;
@@ -106,14 +107,14 @@ impl Peer {
 
     /// Sends frames, and kicks if the datapath asked for it.
     pub fn send(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.sending.extend(frames.into_iter().map(|frame| [vec![0; VNET_LEN], frame].concat()));
         self.kick(&mut state, 0);
     }
 
     /// Sends a frame with an offload header.
     pub fn send_with(&self, vnet: [u8; VNET_LEN], frame: &[u8]) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.sending.push_back([&vnet, frame].concat());
         self.kick(&mut state, 0);
     }
@@ -126,34 +127,34 @@ impl Peer {
 
     /// Posts room for `n` more frames.
     pub fn post(&self, n: usize) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.room += n;
         self.kick(&mut state, 1);
     }
 
     /// Has room for `room` frames from now on, with those received so far.
     pub fn limit(&self, room: usize) {
-        self.state.lock().unwrap().room = room;
+        self.state.lock().room = room;
     }
 
     /// Its buffers lie in so many pieces each, beyond the first.
     pub fn scatter(&self, pieces: u32) {
-        self.state.lock().unwrap().pieces = pieces;
+        self.state.lock().pieces = pieces;
     }
 
     /// Sends what it sends again as soon as the datapath has it, from now on, or does so no longer.
     pub fn repeat(&self, repeats: bool) {
-        self.state.lock().unwrap().repeats = repeats;
+        self.state.lock().repeats = repeats;
     }
 
     /// Keeps none of the frames that it receives from now on.
     pub fn discard(&self) {
-        self.state.lock().unwrap().discards = true;
+        self.state.lock().discards = true;
     }
 
     /// Breaks the protocol at the next fetch.
     pub fn misbehave(&self) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.breaks = true;
         self.kick(&mut state, 0);
     }
@@ -165,30 +166,30 @@ impl Peer {
 
     /// Frames received so far, and when each came; they are taken.
     pub fn arrived(&self) -> Vec<(Stamp, Vec<u8>)> {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let stamps = std::mem::take(&mut state.stamps);
         stamps.into_iter().zip(std::mem::take(&mut state.received)).collect()
     }
 
     /// Takes the offloads that were left to do for the frames received so far.
     pub fn left_to_do(&self) -> Vec<Offload> {
-        std::mem::take(&mut self.state.lock().unwrap().left_to_do)
+        std::mem::take(&mut self.state.lock().left_to_do)
     }
 
     /// Waits until `n` frames are there, and takes them.
     pub fn expect(&self, n: usize) -> Vec<Vec<u8>> {
-        wait(|| self.state.lock().unwrap().received.len() >= n);
+        wait(|| self.state.lock().received.len() >= n);
         self.received()
     }
 
     /// How many frames it had at each interrupt that had waited.
     pub fn told(&self) -> Vec<usize> {
-        self.state.lock().unwrap().told.clone()
+        self.state.lock().told.clone()
     }
 
     /// Frames sent that are complete.
     pub fn completed(&self) -> usize {
-        self.state.lock().unwrap().completed
+        self.state.lock().completed
     }
 }
 
@@ -235,7 +236,7 @@ pub fn coalescing_port(
 ) -> (PortId, Arc<Mutex<Vec<QueueError>>>) {
     let errors: Arc<Mutex<Vec<QueueError>>> = Arc::default();
     let note = Arc::clone(&errors);
-    let on_error = Arc::new(move |_, error| note.lock().unwrap().push(error));
+    let on_error = Arc::new(move |_, error| note.lock().push(error));
     let restrictions = Restrictions::default();
     let name = "peer".into();
     let spec = NewPort { name, rule, mtu: None, on_error, coalescing, policy: None, restrictions };
@@ -244,7 +245,7 @@ pub fn coalescing_port(
 
 impl QueuePair for Pair {
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
-        let mut state = self.peer.state.lock().unwrap();
+        let mut state = self.peer.state.lock();
         if state.breaks {
             return Err(QueueError::Gone);
         }
@@ -264,7 +265,7 @@ impl QueuePair for Pair {
     }
 
     fn complete(&mut self, n: usize) {
-        let mut state = self.peer.state.lock().unwrap();
+        let mut state = self.peer.state.lock();
         assert!(n <= state.fetched, "completed {n} of {}", state.fetched);
         if state.repeats {
             state.sending.rotate_left(n);
@@ -276,7 +277,7 @@ impl QueuePair for Pair {
     }
 
     fn rewind(&mut self, n: usize) {
-        let mut state = self.peer.state.lock().unwrap();
+        let mut state = self.peer.state.lock();
         assert!(n <= state.fetched);
         state.fetched -= n;
     }
@@ -290,7 +291,7 @@ impl QueuePair for Pair {
     }
 
     fn put(&mut self, packet: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, QueueError> {
-        let mut state = self.peer.state.lock().unwrap();
+        let mut state = self.peer.state.lock();
         if state.received.len() >= state.room {
             return Ok(Put::Full);
         }
@@ -309,11 +310,11 @@ impl QueuePair for Pair {
     }
 
     fn take_extra_pieces(&mut self) -> u32 {
-        std::mem::take(&mut self.peer.state.lock().unwrap().put)
+        std::mem::take(&mut self.peer.state.lock().put)
     }
 
     fn room(&mut self) -> Result<usize, QueueError> {
-        let state = self.peer.state.lock().unwrap();
+        let state = self.peer.state.lock();
         Ok(if state.received.len() < state.room { usize::MAX } else { 0 })
     }
 
@@ -322,7 +323,7 @@ impl QueuePair for Pair {
     }
 
     fn arm(&mut self, rx: bool) -> Result<bool, QueueError> {
-        let mut state = self.peer.state.lock().unwrap();
+        let mut state = self.peer.state.lock();
         state.kick = [true, rx];
         Ok(state.sending.len() > state.fetched
             || rx && state.received.len() < state.room
@@ -330,7 +331,7 @@ impl QueuePair for Pair {
     }
 
     fn disarm(&mut self) {
-        self.peer.state.lock().unwrap().kick = [false; 2];
+        self.peer.state.lock().kick = [false; 2];
     }
 
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2] {
@@ -352,7 +353,7 @@ impl Coalescing for Pair {
     }
 
     fn interrupt(&mut self) -> Result<(), QueueError> {
-        let mut state = self.peer.state.lock().unwrap();
+        let mut state = self.peer.state.lock();
         let there = state.received.len();
         state.told.push(there);
         Ok(())

@@ -1,7 +1,9 @@
 mod mapped_pages;
 mod virtqueues;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::copies::OwnPages;
@@ -27,10 +29,10 @@ struct Pages {
 
 impl Engine for Pages {
     fn run(&self, copies: &mut Copies) {
-        self.runs.lock().unwrap().push(copies.len());
+        self.runs.lock().push(copies.len());
         copies.emulate(|pin, at, _, _| {
             pin.hold(&self.memory);
-            match self.withheld.lock().unwrap().contains(&at.reference.0) {
+            match self.withheld.lock().contains(&at.reference.0) {
                 true => Err(Status::REFUSED),
                 false => Ok(u64::from(at.reference.0) * PAGE as u64 + u64::from(at.offset)),
             }
@@ -130,14 +132,11 @@ fn a_page_for_reading_is_no_room() {
     let mut grant_copies = GrantCopyBatch::new();
     assert!(grant_copies.begin(&engine, gather.body(chain), 1, 100, 3, 0));
     grant_copies.body(gather.body(chain), Target { page, ..room(8, 0, 100) }, || None);
-    assert!(pages.runs.lock().unwrap().is_empty(), "not yet");
+    assert!(pages.runs.lock().is_empty(), "not yet");
     assert_eq!(grant_copies.flush().count(), 0);
     let mut got = [0; 100];
     pages.memory.read(8 * PAGE as u64, &mut got).unwrap();
-    assert_eq!(
-        (got[..].to_vec(), pages.runs.lock().unwrap().len()),
-        (bytes[PAGE..PAGE + 100].to_vec(), 1)
-    );
+    assert_eq!((got[..].to_vec(), pages.runs.lock().len()), (bytes[PAGE..PAGE + 100].to_vec(), 1));
 }
 
 #[test]
@@ -167,14 +166,14 @@ fn heads_of_a_burst_are_one_batch() {
         frames.iter().map(|frame| gather.push_granted(&engine, *frame).unwrap()).collect();
     let mut heads = Heads::new();
     heads.fetch(&gather, &chains, 128, 128);
-    assert_eq!(*pages.runs.lock().unwrap(), [30]);
+    assert_eq!(*pages.runs.lock(), [30]);
     for (i, frame) in frames.iter().enumerate() {
         let mut head = [0; 128];
         assert_eq!((heads.failure(i), heads.read(i, &mut head)), (None, 128));
         assert_eq!(head, expected(&bytes, frame)[..128]);
     }
     heads.clear();
-    pages.withheld.lock().unwrap().push(7);
+    pages.withheld.lock().push(7);
     heads.fetch(&gather, &chains, 128, 128);
     let failed: Vec<usize> =
         (0..15).filter(|i| heads.failure(*i) == Some(Status::REFUSED)).collect();
@@ -203,8 +202,8 @@ fn a_first_piece_may_be_enough_and_more_is_fetched_when_it_is_not() {
         assert_eq!((heads.failure(i), len), (None, heads.len(i)));
         assert_eq!(head[..len], expected(&bytes, frame)[..len]);
     }
-    assert_eq!(*pages.runs.lock().unwrap(), [4, 6]);
-    pages.withheld.lock().unwrap().push(6);
+    assert_eq!(*pages.runs.lock(), [4, 6]);
+    pages.withheld.lock().push(6);
     heads.fetch(&gather, &chains, 50, 128);
     assert_eq!([0, 1, 2].map(|i| heads.failure(i)), [None; 3]);
     heads.fetch_again(&gather, &chains, &[0, 2], 128);
@@ -260,7 +259,7 @@ fn without_rooms_it_is_the_receivers_fault() {
             [Failure { receiver: 0, frame, faulty: FaultyEnd::Receiver, status: Status::BAD_PAGE }]
         );
     }
-    assert_eq!(pages.runs.lock().unwrap().len(), 2);
+    assert_eq!(pages.runs.lock().len(), 2);
 }
 
 #[test]
@@ -268,7 +267,7 @@ fn the_end_that_is_to_blame_is_found_out() {
     let (pages, engine, _) = pages();
     let mut gather = Gather::new(0);
     let mut grant_copies = GrantCopyBatch::new();
-    pages.withheld.lock().unwrap().extend([5, 6]);
+    pages.withheld.lock().extend([5, 6]);
     for (n, (from, to)) in [(1, 2), (5, 2), (1, 6), (5, 6)].into_iter().enumerate() {
         let chain = gather.push_granted(&engine, [(at(from, 0), 10), (at(from, 10), 10)]).unwrap();
         grant_copies.set_receiver(40 + n as u32);
@@ -307,7 +306,7 @@ fn what_does_not_fit_into_one_batch_makes_two() {
         );
     }
     assert_eq!(grant_copies.flush().count(), 0);
-    assert_eq!(*pages.runs.lock().unwrap(), [COPIES, 10]);
+    assert_eq!(*pages.runs.lock(), [COPIES, 10]);
     let mut page = vec![0; COPIES];
     pages.memory.read(9 * PAGE as u64, &mut page).unwrap();
     assert_eq!(page, bytes[..COPIES]);

@@ -14,8 +14,9 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs;
 
 use super::file_watch::{self, Existence};
@@ -184,11 +185,7 @@ impl MemoryAccount {
     /// this memory.
     pub(crate) fn examine(&self, faults: u64) {
         // Another thread that holds the lock sees the same.
-        let mut files = match self.files.try_lock() {
-            Ok(files) => files,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
+        let Some(mut files) = self.files.try_lock() else { return };
         let faults = self.faults.swap(0, Ordering::Relaxed).saturating_add(faults);
         files.look(faults);
         self.update(&files);
@@ -232,7 +229,7 @@ impl MemoryAccount {
     }
 
     fn lock(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock()
     }
 }
 

@@ -9,8 +9,9 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Bytes of lines that may wait.
 const MOST: usize = 256 << 10;
@@ -110,7 +111,7 @@ impl LineQueue {
                 state.alarm = None;
                 return Next::Alarm;
             }
-            state = self.wait(state, left);
+            self.wait(&mut state, left);
         }
     }
 
@@ -129,26 +130,21 @@ impl LineQueue {
             if left.is_zero() {
                 return;
             }
-            state = self.wait(state, Some(left));
+            self.wait(&mut state, Some(left));
         }
     }
 
-    fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        limit: Option<Duration>,
-    ) -> MutexGuard<'a, State> {
+    fn wait(&self, state: &mut MutexGuard<'_, State>, limit: Option<Duration>) {
         match limit {
-            None => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            None => self.changed.wait(state),
             Some(limit) => {
-                let waited = self.changed.wait_timeout(state, limit);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                let _ = self.changed.wait_for(state, limit);
             }
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber, warn};
 use tracing_subscriber::Layer;
@@ -83,7 +83,7 @@ struct AllAccounts {
 static ACCOUNTS_OF_ALL: Mutex<Option<AllAccounts>> = Mutex::new(None);
 
 fn accounts() -> MutexGuard<'static, Option<AllAccounts>> {
-    ACCOUNTS_OF_ALL.lock().unwrap_or_else(PoisonError::into_inner)
+    ACCOUNTS_OF_ALL.lock()
 }
 
 /// Logs how many lines were omitted since the last report.

@@ -3,10 +3,11 @@
 
 use std::io::{Read, Write};
 use std::process::{ChildStdin, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use lab::daemon::is_balanced;
 use lab::guest::{ChildProcess, Deadline};
+use parking_lot::Mutex;
 
 use super::{LIMIT, counts, daemon, port, wait};
 
@@ -48,14 +49,14 @@ impl Testpmd {
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(got @ 1..) = read.read(&mut bytes) {
-                kept.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..got]));
+                kept.lock().push_str(&String::from_utf8_lossy(&bytes[..got]));
             }
         });
         Testpmd { _process: process, input, output }
     }
 
     fn said(&self) -> String {
-        self.output.lock().unwrap().clone()
+        self.output.lock().clone()
     }
 
     /// Gives a command, and returns what is said up to a line with `last`.

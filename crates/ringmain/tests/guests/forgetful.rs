@@ -9,9 +9,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use ring::Memory;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
@@ -61,7 +62,7 @@ impl Forgetful {
 
     /// The pages that were forgotten when the rings were stopped.
     pub fn forgotten(&self) -> BTreeSet<u64> {
-        self.forgotten.lock().unwrap().clone()
+        self.forgotten.lock().clone()
     }
 }
 
@@ -116,7 +117,7 @@ impl Relay {
                 let theirs = File::from(std::mem::replace(&mut fds[0], own));
                 self.show(|_| true);
                 self.log = Some(Log { marks, theirs, offset, len });
-                self.forgotten.lock().unwrap().clear();
+                self.forgotten.lock().clear();
             }
             // Index and flags, then the addresses of descriptors, used ring, available ring and
             // log.
@@ -133,7 +134,7 @@ impl Relay {
     fn hand_on_answer(&mut self) -> bool {
         let Some((bytes, fds)) = message(&self.back) else { return false };
         let stops = request(&bytes) == GET_VRING_BASE;
-        let mut forgotten = self.forgotten.lock().unwrap();
+        let mut forgotten = self.forgotten.lock();
         self.show(|page| {
             if stops && !self.used.contains(&page) {
                 forgotten.insert(page);

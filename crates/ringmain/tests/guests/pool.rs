@@ -4,8 +4,9 @@
 use super::lab::{Attach, Lab};
 use super::traffic::{LIMIT, clean};
 use lab::guest::{Guest, Shell};
+use parking_lot::Mutex;
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 
 /// A port for a guest of the test's own.
 pub const FREE_PORT: usize = 2;
@@ -31,7 +32,7 @@ pub struct SharedLab {
 
 impl SharedLab {
     pub fn new() -> SharedLab {
-        let free = POOL.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = POOL.lock().pop();
         let pooled = free.filter(Pooled::answers).unwrap_or_else(Pooled::boot);
         SharedLab { pooled: Some(pooled) }
     }
@@ -58,7 +59,7 @@ impl Drop for SharedLab {
     fn drop(&mut self) {
         let Some(pooled) = self.pooled.take() else { return };
         if !std::thread::panicking() && pooled.guests.iter().all(|guest| clean(guest).is_ok()) {
-            POOL.lock().unwrap_or_else(PoisonError::into_inner).push(pooled);
+            POOL.lock().push(pooled);
         }
     }
 }

@@ -7,9 +7,10 @@ use control::api::{PortReport, Stats};
 use lab::daemon::is_balanced;
 use lab::guest::{Emulator, GuestError, Shell};
 use lab::xen::{Dom0, Domain, DomainSpec, LOG, Options, Service, Testbed};
+use parking_lot::{Mutex, MutexGuard};
 use std::cell::{OnceCell, RefCell};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc;
 
 /// Queues that the guests' frontends ask for, and that a vif may have.
 pub const QUEUES: u16 = 4;
@@ -117,7 +118,7 @@ impl Scene {
     }
 
     fn on(emulator: Emulator) -> Scene {
-        let mut host = HOST.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut host = HOST.lock();
         let with_guests = host.as_ref().is_some_and(|host| host.guests.is_some());
         let fits = |host: &Host| {
             host.emulator == emulator && host.dom0.must(&leftovers(with_guests), LIMIT).is_ok()

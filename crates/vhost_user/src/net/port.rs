@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, FabricError, NewPort, PairChange};
@@ -10,6 +10,7 @@ use network::poll::PollingPolicy;
 use network::port::{QueueError, QueuePair};
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
+use parking_lot::{Mutex, MutexGuard};
 use ring::MemoryAccount;
 use switch::{PortId, PortRule};
 use thiserror::Error;
@@ -227,7 +228,7 @@ impl FabricPort {
     }
 
     fn lock(&self) -> MutexGuard<'_, bool> {
-        self.removed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.removed.lock()
     }
 }
 

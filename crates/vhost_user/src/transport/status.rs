@@ -1,6 +1,8 @@
 //! The status of a server.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::feature::Features;
 
@@ -81,6 +83,6 @@ impl SharedStatus {
     }
 
     fn lock(&self) -> MutexGuard<'_, PortStatus> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -5,8 +5,9 @@
 //! orders changes and the opening of disks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use storage::Disk;
 use storage::limits::DiskRates;
 
@@ -45,7 +46,7 @@ impl LimitTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds a vbd.

@@ -1,11 +1,12 @@
 //! One vbd, as the bus drives it: the offer to its frontend, its disk, and its connection.
 
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hypervisor::{Nodes, StoreError};
 use network::control_budget::{MESSAGE, QUEUE};
+use parking_lot::Mutex;
 use runtime::QueueId;
 use storage::command::SECTOR;
 use storage::disks::{DiskId, DiskSpec};
@@ -124,7 +125,7 @@ impl Vbd {
         self.driver.limits.open(self.node.id(), &disk);
         let (failure, wake) = (Arc::clone(&self.failure), Arc::clone(&self.wake));
         let on_error = Arc::new(move |queue, error| {
-            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, error));
+            failure.lock().get_or_insert((queue, error));
             wake();
         });
         let (policy, shared) = (self.driver.config.policy, Arc::clone(&disk));
@@ -295,7 +296,7 @@ impl Device for Vbd {
         }
         let waited = began.elapsed().min(LONGEST_CHARGE);
         self.cost += MESSAGE + QUEUE * connection.attached.len() as u32 + waited;
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.failure.lock().take();
     }
 
     fn attach(&mut self) {
@@ -316,7 +317,7 @@ impl Device for Vbd {
     fn start(&self) {}
 
     fn take_failure(&mut self) -> Option<VbdError> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let failure = self.failure.lock().take();
         failure.map(|(queue, error)| VbdError::Queue { queue, error })
     }
 

@@ -2,9 +2,9 @@
 //! of a vif, and changed by any of them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use frame::Mac;
+use parking_lot::Mutex;
 
 /// Groups that a frontend may name, as with Linux' backend.
 const MOST: usize = 64;
@@ -35,7 +35,7 @@ impl Groups {
     /// Adds or removes a group. False: there is no room, because the list has [`MOST`] groups
     /// already.
     pub fn set(&self, group: Mac, join: bool) -> bool {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         match list.iter().position(|other| *other == group) {
             Some(at) if !join => drop(list.swap_remove(at)),
             None if join && list.len() == MOST => return false,
@@ -54,7 +54,7 @@ impl Groups {
         }
         let version = self.version.load(Ordering::Acquire);
         if version != view.version {
-            view.list.clone_from(&self.list.lock().unwrap_or_else(PoisonError::into_inner));
+            view.list.clone_from(&self.list.lock());
             view.version = version;
         }
         view.list.contains(&dst)

@@ -1,12 +1,13 @@
 //! State that all vifs of this domain share.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hypervisor::{Hypervisor, TransitiveGrants};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::restrictions::RestrictionsTemplate;
+use parking_lot::Mutex;
 use ring::Engine;
 use switch::PortId;
 
@@ -70,13 +71,13 @@ impl Netback {
 
     /// Restrictions of vifs, unless they have settings of their own.
     pub(super) fn restrictions(&self) -> Arc<RestrictionsTemplate> {
-        Arc::clone(&self.restrictions.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.restrictions.lock())
     }
 
     /// Removes a port, but keeps its counters.
     pub(super) fn remove_port(&self, port: PortId) {
         // An observer that holds this lock finds each counter either with the port or here.
-        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut removed = self.removed.lock();
         removed.extend(self.fabric.counters(port));
         self.fabric.remove_port(port);
     }

@@ -1,11 +1,12 @@
 //! Service for all vifs of this domain.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use hypervisor::{Hypervisor, Nodes};
 use network::count::QueueCounters;
 use network::fabric::Fabric;
 use network::restrictions::RestrictionsTemplate;
+use parking_lot::MutexGuard;
 
 use super::device_queue::Uplink;
 use super::netback::Netback;
@@ -50,7 +51,7 @@ impl Service {
     /// Sets the restrictions of each vif from now on; settings of its own apply besides.
     pub fn set_restrictions(&self, restrictions: RestrictionsTemplate) {
         let current = &self.bus.driver().restrictions;
-        *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(restrictions);
+        *current.lock() = Arc::new(restrictions);
         self.bus.update_all();
     }
 
@@ -73,7 +74,7 @@ impl Service {
     /// held no vif is removed, so that an observer that adds up all there is finds each counter
     /// once.
     pub fn removed(&self) -> MutexGuard<'_, Vec<Arc<QueueCounters>>> {
-        self.bus.driver().removed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bus.driver().removed.lock()
     }
 
     /// Ends the service. Returns the counters of all vifs that [`removed`](Self::removed) did not
@@ -81,6 +82,6 @@ impl Service {
     pub fn end(self) -> Vec<Arc<QueueCounters>> {
         let driver = Arc::clone(self.bus.driver());
         drop(self);
-        std::mem::take(&mut *driver.removed.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *driver.removed.lock())
     }
 }

@@ -17,9 +17,10 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use hypervisor::{DomId, GrantRef, Grants, PAGE};
 use ring::{Page, Pages};
 
@@ -88,28 +89,20 @@ pub trait GrantedLists {
 pub struct MappedPages {
     /// How many there are.
     count: AtomicUsize,
-    pages: Mutex<Arc<Pages>>,
+    pages: ArcSwap<Pages>,
 }
 
 impl MappedPages {
-    /// The pages as they are now, to be dropped when the burst is over. `None` when there are none;
-    /// no lock is taken then.
+    /// The pages as they are now, to be dropped when the burst is over. `None` when there are none.
     #[inline]
     pub fn take(&self) -> Option<Arc<Pages>> {
-        if self.count.load(Ordering::Relaxed) == 0 { None } else { Some(self.get()) }
-    }
-
-    fn get(&self) -> Arc<Pages> {
-        Arc::clone(&self.pages.lock().unwrap_or_else(PoisonError::into_inner))
+        if self.count.load(Ordering::Relaxed) == 0 { None } else { Some(self.pages.load_full()) }
     }
 
     /// Replaces the pages, and returns those that were there.
     fn put(&self, pages: Pages) -> Arc<Pages> {
         self.count.store(pages.len(), Ordering::Relaxed);
-        std::mem::replace(
-            &mut *self.pages.lock().unwrap_or_else(PoisonError::into_inner),
-            Arc::new(pages),
-        )
+        self.pages.swap(Arc::new(pages))
     }
 
     /// How many pages there are.
@@ -249,7 +242,7 @@ impl StaticGrants {
     /// Maps the pages of a list for a queue: all of them, or none.
     fn add(&mut self, queue: u32, list: &[GrefEntry]) -> Result<(), CtrlError> {
         let mapped_pages = self.mapped_pages(queue)?;
-        let mapped = mapped_pages.get();
+        let mapped = mapped_pages.pages.load();
         if mapped.len() + list.len() > self.most {
             return Err(CtrlError::BufferOverflow);
         }
@@ -291,7 +284,7 @@ impl StaticGrants {
     ) -> Result<Vec<Arc<Page>>, CtrlError> {
         let mapped_pages = self.mapped_pages(queue)?;
         let mut list = self.read(lists, at, count)?;
-        let mapped = mapped_pages.get();
+        let mapped = mapped_pages.pages.load();
         let mut found = BTreeSet::new();
         for entry in &mut list {
             let is_first = mapped.has(entry.reference) && found.insert(entry.reference);

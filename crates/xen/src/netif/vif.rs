@@ -2,8 +2,8 @@
 //! connection.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use frame::Prefix;
@@ -14,6 +14,7 @@ use network::port::{QueueError, QueuePair};
 use network::restrictions::RestrictionsTemplate;
 use network::token_bucket::Rate;
 use network::topology::QueueId;
+use parking_lot::Mutex;
 use switch::PortId;
 use tracing::{info, warn};
 
@@ -108,7 +109,7 @@ impl Vif {
         }
         let (failure, wake) = (Arc::clone(&self.failure), Arc::clone(&self.wake));
         let on_error = Arc::new(move |queue, error| {
-            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((queue, error));
+            failure.lock().get_or_insert((queue, error));
             wake();
         });
         let PortOptions { coalescing, policy, .. } = self.driver.options;
@@ -272,7 +273,7 @@ impl Device for Vif {
             self.driver.fabric.put_back(port, connection.attached.iter().map(gone).collect());
         }
         self.cost += MESSAGE + QUEUE * (connection.attached.len() as u32 + 2);
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.failure.lock().take();
     }
 
     fn attach(&mut self) {
@@ -309,7 +310,7 @@ impl Device for Vif {
     }
 
     fn take_failure(&mut self) -> Option<VifError> {
-        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let failure = self.failure.lock().take();
         failure.map(|(queue, error)| VifError::Queue { queue, error })
     }
 

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hypervisor::store::Changes;
 use hypervisor::{DomId, Hypervisor, Nodes, StoreError, Watch};
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use thiserror::Error;
 use tracing::warn;
@@ -103,7 +104,7 @@ impl<D: Driver> Service<D> {
 
     /// The status of all devices that are served, in the order of their names.
     pub fn statuses(&self) -> Vec<StatusOf<D>> {
-        self.statuses.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.statuses.lock().clone()
     }
 }
 
@@ -149,7 +150,7 @@ impl<D: Driver> EventLoop<D> {
             self.devices.values().for_each(|device| device.device().start());
             self.check_progress(now);
             let statuses = self.devices.values().map(Backend::status).collect();
-            *self.statuses.lock().unwrap_or_else(PoisonError::into_inner) = statuses;
+            *self.statuses.lock() = statuses;
         }
     }
 

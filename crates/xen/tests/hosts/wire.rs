@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use hypervisor::store::{Permission, Store, Transaction, Watch};
 use hypervisor::test::Machine;
 use hypervisor::xen::XenStore;
 use hypervisor::{DomId, Nodes, StoreError};
+use parking_lot::Mutex;
 
 use crate::suite;
 
@@ -162,7 +163,7 @@ fn send(out: &Mutex<UnixStream>, kind: u32, request: u32, payload: &[u8]) {
     let header = [kind, request, 0, payload.len() as u32];
     let header: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
     // Whoever is gone asks no more.
-    let _ = out.lock().unwrap().write_all(&[&header, payload].concat());
+    let _ = out.lock().write_all(&[&header, payload].concat());
 }
 
 fn word(bytes: &[u8]) -> u32 {

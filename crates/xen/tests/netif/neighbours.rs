@@ -177,7 +177,7 @@ fn a_vif_and_a_local_port() {
         tcp(7, 2, 30_000)[54..]
     );
     wait(|| local.completed() == 8);
-    assert!(breaches.lock().unwrap().is_empty());
+    assert!(breaches.lock().is_empty());
 }
 
 /// A tag is put on and taken off on the way; the payload is still copied once.

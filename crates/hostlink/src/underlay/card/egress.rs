@@ -3,13 +3,14 @@
 use std::any::Any;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use frame::vxlan::outer::Template;
 use frame::{Accepts, Headers, Mac, flow_hash};
 use network::burst::{AHEAD, Burst};
 use network::packet::Packet;
 use network::port::{Notified, QueueError, QueuePair};
+use parking_lot::{Mutex, MutexGuard};
 use ring::GrantCopyBatch;
 use ring::device::Put;
 
@@ -49,7 +50,7 @@ impl CardEgress {
     }
 
     fn sender(&self) -> MutexGuard<'_, CardSender> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sender.lock()
     }
 
     /// Counts the outcome. A frame that was not sent is lost, as on a wire.

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::store::{OnChange, StoreError};
@@ -84,10 +85,6 @@ impl std::fmt::Debug for Watches {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Link {
     /// The connection over `end`, which does not block.
     pub fn new(end: OwnedFd, reopen: Option<Reopen>) -> Self {
@@ -102,7 +99,7 @@ impl Link {
 
     /// Registers the callback of a watch. Returns the watch's token.
     pub fn add_watch(&self, path: &str, on_change: OnChange) -> String {
-        let mut watches = lock(&self.watches);
+        let mut watches = self.watches.lock();
         watches.next += 1;
         let token = watches.next.to_string();
         watches.callbacks.insert(token.clone(), (path.into(), Arc::new(on_change)));
@@ -111,17 +108,17 @@ impl Link {
 
     /// Forgets a watch.
     pub fn remove_watch(&self, token: &str) {
-        lock(&self.watches).callbacks.remove(token);
+        self.watches.lock().callbacks.remove(token);
     }
 
     #[cfg(test)]
     pub fn has_no_watches(&self) -> bool {
-        lock(&self.watches).callbacks.is_empty()
+        self.watches.lock().callbacks.is_empty()
     }
 
     /// The number of the connection.
     pub fn connection(&self) -> u64 {
-        lock(&self.asking).connection
+        self.asking.lock().connection
     }
 
     /// Sends one request, and waits for the answer.
@@ -132,7 +129,7 @@ impl Link {
         path: &str,
         payload: &[u8],
     ) -> Result<Vec<u8>, StoreError> {
-        let mut asking = lock(&self.asking);
+        let mut asking = self.asking.lock();
         if within.is_some_and(|within| within.connection != asking.connection) {
             return Err(lost("the connection of the transaction was lost"));
         }
@@ -143,7 +140,7 @@ impl Link {
         let too_long = || StoreError::TooLong { path: path.into() };
         let message = wire::message(kind, last, transaction, payload).ok_or_else(too_long)?;
         {
-            let mut answer = lock(&self.answer);
+            let mut answer = self.answer.lock();
             if let Answer::Lost(why) = *answer {
                 return Err(lost(why));
             }
@@ -151,11 +148,11 @@ impl Link {
         }
         send(&asking.end, &message).inspect_err(|_| {
             // Half a message may have been sent, so later messages would not be understood.
-            *lock(&self.answer) = Answer::Lost("a request could not be sent");
+            *self.answer.lock() = Answer::Lost("a request could not be sent");
         })?;
         let waiting = |answer: &mut Answer| matches!(answer, Answer::Awaited(..));
-        let answered = self.answered.wait_while(lock(&self.answer), waiting);
-        let mut answer = answered.unwrap_or_else(PoisonError::into_inner);
+        let mut answer = self.answer.lock();
+        self.answered.wait_while(&mut answer, waiting);
         if let Answer::Lost(why) = *answer {
             return Err(lost(why));
         }
@@ -167,7 +164,7 @@ impl Link {
 
     /// The end of the connection that answers are read from.
     pub fn end(&self) -> Arc<OwnedFd> {
-        Arc::clone(&lock(&self.asking).end)
+        Arc::clone(&self.asking.lock().end)
     }
 
     /// The loop of the reader's thread, which starts with this end.
@@ -180,7 +177,7 @@ impl Link {
                 Err(StoreError::Protocol(what)) => what,
                 Err(_) => "the connection failed",
             };
-            *lock(&self.answer) = Answer::Lost(why);
+            *self.answer.lock() = Answer::Lost(why);
             self.answered.notify_all();
             if matches!(ended, Ok(Ended::Stopped)) {
                 return;
@@ -201,10 +198,10 @@ impl Link {
             let opened =
                 reopen().map_err(StoreError::Lost).and_then(|end| self.watch_again(end, stop));
             if let Ok((end, stream)) = opened {
-                let mut asking = lock(&self.asking);
+                let mut asking = self.asking.lock();
                 asking.end = Arc::clone(&end);
                 asking.connection += 1;
-                *lock(&self.answer) = Answer::None;
+                *self.answer.lock() = Answer::None;
                 return Some((end, stream));
             }
             let mut fds = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -223,7 +220,9 @@ impl Link {
         stop: &OwnedFd,
     ) -> Result<(Arc<OwnedFd>, Stream), StoreError> {
         rustix::io::ioctl_fionbio(&end, true).map_err(|error| StoreError::Lost(error.into()))?;
-        let watches: Vec<(String, String)> = lock(&self.watches)
+        let watches: Vec<(String, String)> = self
+            .watches
+            .lock()
             .callbacks
             .iter()
             .map(|(token, (path, _))| (path.clone(), token.clone()))
@@ -285,7 +284,7 @@ impl Link {
             self.notify(&payload);
             return Ok(());
         }
-        let mut answer = lock(&self.answer);
+        let mut answer = self.answer.lock();
         let Answer::Awaited(kind, request) = *answer else {
             return Err(StoreError::Protocol("an answer that nobody asked for"));
         };
@@ -308,7 +307,7 @@ impl Link {
     fn notify(&self, payload: &[u8]) {
         let mut parts = wire::split(payload);
         let (Some(path), Some(token)) = (parts.next(), parts.next()) else { return };
-        let callback = lock(&self.watches).callbacks.get(&token).cloned();
+        let callback = self.watches.lock().callbacks.get(&token).cloned();
         if let Some((_, on_change)) = callback {
             on_change(&path);
         }
@@ -317,7 +316,7 @@ impl Link {
     /// Calls all watches, so that their owners learn that the connection is lost even if nothing
     /// changes in the store.
     fn notify_all(&self) {
-        let callbacks: Vec<_> = lock(&self.watches).callbacks.values().cloned().collect();
+        let callbacks: Vec<_> = self.watches.lock().callbacks.values().cloned().collect();
         for (path, on_change) in callbacks {
             on_change(&path);
         }

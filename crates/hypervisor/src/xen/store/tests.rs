@@ -124,10 +124,10 @@ fn what_is_too_long_is_never_sent() {
 }
 
 /// The ends that the store gets when it connects again.
-static COMING: std::sync::Mutex<Vec<OwnedFd>> = std::sync::Mutex::new(Vec::new());
+static COMING: parking_lot::Mutex<Vec<OwnedFd>> = parking_lot::Mutex::new(Vec::new());
 
 fn reopen() -> io::Result<OwnedFd> {
-    let mut coming = COMING.lock().unwrap();
+    let mut coming = COMING.lock();
     coming.pop().ok_or_else(|| io::ErrorKind::ConnectionRefused.into())
 }
 
@@ -136,9 +136,9 @@ fn a_store_that_comes_back_is_asked_for_all_watches() {
     let (ours, mut first) = UnixStream::pair().unwrap();
     let store = XenStore::with(ours.into(), Some(reopen)).unwrap();
     let (sender, events) = mpsc::channel();
-    let sender = std::sync::Mutex::new(sender);
+    let sender = parking_lot::Mutex::new(sender);
     let user = thread::spawn(move || {
-        let called = move |path: &str| sender.lock().unwrap().send(path.to_owned()).unwrap();
+        let called = move |path: &str| sender.lock().send(path.to_owned()).unwrap();
         let watch = store.watch("/a", Box::new(called)).unwrap();
         let begun = store.begin().unwrap();
         let is_lost = |read: Result<_, StoreError>| matches!(read, Err(StoreError::Lost(_)));
@@ -168,7 +168,7 @@ fn a_store_that_comes_back_is_asked_for_all_watches() {
     // The connection ends while a request is under way.
     let (ours, mut second) = UnixStream::pair().unwrap();
     drop(first);
-    COMING.lock().unwrap().push(ours.into());
+    COMING.lock().push(ours.into());
     let (again, asked_again) = receive(&mut second);
     assert_eq!((again.kind, &asked_again), (Kind::Watch as u32, &asked));
     let token = asked.split(|byte| *byte == 0).nth(1).unwrap();

@@ -24,7 +24,7 @@ fn bytes_in_mapped_pages_need_no_engine() {
     let mut head = [0; 200];
     assert_eq!((heads.failure(0), heads.read(0, &mut head)), (None, 200));
     assert_eq!(head[..], got[..200]);
-    assert!(pages.runs.lock().unwrap().iter().all(|copies| *copies == 0));
+    assert!(pages.runs.lock().iter().all(|copies| *copies == 0));
     assert_eq!((seen.hits, seen.misses, Arc::strong_count(&set)), (3, 0, 2));
     other.clear();
     assert_eq!(Arc::strong_count(&set), 1);
@@ -51,7 +51,7 @@ fn only_copies_between_mapped_pages_are_made_at_once() {
     grant_copies.body(body, first, || next.next());
     assert_eq!(grant_copies.flush().count(), 0);
     // From page 1 to 8 and 2 to 9 at once; 1 to 10 and 3 to 9 not.
-    assert_eq!(*pages.runs.lock().unwrap(), [2]);
+    assert_eq!(*pages.runs.lock(), [2]);
     let mut all = vec![0; bytes.len()];
     pages.memory.read(0, &mut all).unwrap();
     let got = expected(&all, &[(at(8, 10), 600), (at(10, 10), 600), (at(9, 10), 2000)]);
@@ -70,11 +70,11 @@ struct SelectiveEngine {
 impl Engine for SelectiveEngine {
     fn run(&self, copies: &mut Copies) {
         let ends = copies.segments().iter().map(|copy| [copy.source(), copy.target()]);
-        self.seen.lock().unwrap().extend(ends);
+        self.seen.lock().extend(ends);
         copies.emulate(|pin, at, _, _| {
             match at.domain {
-                DomId::SELF => pin.hold(&self.own.lock().unwrap()[at.reference.0 as usize / 1000]),
-                _ if self.pages.withheld.lock().unwrap().contains(&at.reference.0) => {
+                DomId::SELF => pin.hold(&self.own.lock()[at.reference.0 as usize / 1000]),
+                _ if self.pages.withheld.lock().contains(&at.reference.0) => {
                     return Err(Status::REFUSED);
                 }
                 _ => pin.hold(&self.pages.memory),
@@ -86,7 +86,7 @@ impl Engine for SelectiveEngine {
     fn own_pages(&self, len: usize) -> Option<OwnPages> {
         let (memory, fd) = Memory::shared(len).unwrap();
         let same = RegionSpec { guest_addr: 0, user_addr: 0, len: len as u64, offset: 0, fd };
-        let mut own = self.own.lock().unwrap();
+        let mut own = self.own.lock();
         let references = (0..len.div_ceil(PAGE))
             .map(|page| GrantRef((own.len() * 1000 + page) as u32))
             .collect();
@@ -133,13 +133,13 @@ fn bytes_of_our_own_go_by_grants_where_the_engine_likes_that() {
         assert_eq!(got, [n as u8; 110]);
     }
     // These pages have no owner.
-    let seen = selective.seen.lock().unwrap();
+    let seen = selective.seen.lock();
     assert_eq!(seen.len(), 100);
     assert!(seen.iter().all(|ends| ends.iter().flatten().count() == 1
         && ends.iter().flatten().all(|at| at.domain == DomId(1))));
     drop(seen);
     // And a failure is the other end's.
-    pages.withheld.lock().unwrap().extend([3, 12]);
+    pages.withheld.lock().extend([3, 12]);
     heads.fetch(&gather, &chains, 128, 128);
     assert_eq!((heads.failure(2), heads.failure(3)), (None, Some(Status::REFUSED)));
     assert!(grant_copies.begin(&engine, gather.body(chains[0]), 7, 1, 1, 1));

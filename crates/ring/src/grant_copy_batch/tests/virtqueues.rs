@@ -23,7 +23,7 @@ fn ring<D: DeviceRing, G: DriverRing>() -> (Arc<Memory>, D, G) {
 /// Granted frames in a virtqueue's buffers, some of them in several, one of them spoiled.
 fn virtqueue<D: DeviceRing, G: DriverRing>() {
     let (pages, engine, bytes) = pages();
-    pages.withheld.lock().unwrap().push(13);
+    pages.withheld.lock().push(13);
     let (mem, mut device, mut driver) = ring::<D, G>();
     for n in 0..12 {
         let pieces = [

@@ -4,9 +4,10 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use fastrand::Rng;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, eventfd};
 use storage::engine::{Engine, Finished};
 use storage::request::{Operation, Request};
@@ -47,7 +48,7 @@ pub struct Drive(Mutex<State>);
 
 impl Drive {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.0.lock()
     }
 
     /// An empty drive of so many bytes.

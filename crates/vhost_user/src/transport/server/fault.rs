@@ -3,9 +3,9 @@
 use std::error::Error;
 use std::fmt;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use ring::Violation;
 use runtime::slow_signals;
 
@@ -61,7 +61,7 @@ impl QueueFaults {
         violation: Option<Violation>,
     ) {
         let fault = QueueFault { queue, error: Box::new(error), violation };
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+        self.first.lock().get_or_insert(fault);
         // No other process has this event, so it does not block.
         let _ = self.event.signal();
     }
@@ -69,7 +69,7 @@ impl QueueFaults {
     /// Takes the report out.
     pub(super) fn take(&self) -> Option<QueueFault> {
         self.event.clear();
-        self.first.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.first.lock().take()
     }
 
     /// Readable after a report.

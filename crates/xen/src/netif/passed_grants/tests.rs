@@ -1,4 +1,4 @@
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use super::*;
 
@@ -11,7 +11,7 @@ struct Table {
 
 impl TransitiveGrants for Table {
     fn reserve(&self) -> io::Result<GrantRef> {
-        let mut reserved = self.reserved.lock().unwrap();
+        let mut reserved = self.reserved.lock();
         *reserved += 1;
         Ok(GrantRef(*reserved))
     }
@@ -19,11 +19,11 @@ impl TransitiveGrants for Table {
     fn grant(&self, _: GrantRef, _: DomId, _: DomId, _: GrantRef) {}
 
     fn end_access(&self, reference: GrantRef) -> bool {
-        !self.copied.lock().unwrap().contains(&reference)
+        !self.copied.lock().contains(&reference)
     }
 
     fn release(&self, _: GrantRef) {
-        *self.reserved.lock().unwrap() -= 1;
+        *self.reserved.lock() -= 1;
     }
 }
 
@@ -55,7 +55,7 @@ fn fetched_frames_give_their_references_back() {
     assert_eq!(grants.released(end.wrapping_add(SIZE + 4)), 1);
     assert!(grants.has_room(REFERENCES) && !grants.has_retired());
     drop(grants);
-    assert_eq!(*table.reserved.lock().unwrap(), 0);
+    assert_eq!(*table.reserved.lock(), 0);
 }
 
 /// The frontend has not looked at its slots yet. Its copy would get the bytes of another frame if
@@ -74,7 +74,7 @@ fn references_of_revoked_frames_wait_for_the_frontend() {
     assert!(!grants.has_retired() && grants.has_room(4));
     assert!(pass(&mut grants, 4 + SIZE).iter().all(|reference| revoked.contains(reference)));
     drop(grants);
-    assert_eq!(*table.reserved.lock().unwrap(), 0);
+    assert_eq!(*table.reserved.lock(), 0);
 }
 
 #[test]
@@ -82,10 +82,10 @@ fn frames_that_are_being_copied_are_not_released() {
     let (table, mut grants) = grants();
     let [first, _] = pass(&mut grants, 4);
     pass(&mut grants, 8);
-    table.copied.lock().unwrap().push(first);
+    table.copied.lock().push(first);
     assert_eq!((grants.released(8 + SIZE), grants.revoke()), (0, 0));
     assert!(!grants.has_retired());
-    table.copied.lock().unwrap().clear();
+    table.copied.lock().clear();
     assert_eq!(grants.revoke(), 2);
     grants.free_retired(8 + SIZE);
     assert!(grants.has_room(REFERENCES));

@@ -1,8 +1,8 @@
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hypervisor::test::{self, Guest, Machine};
 use hypervisor::{DomId, Nodes};
+use parking_lot::Mutex;
 use thiserror::Error;
 
 use super::super::DeviceError;
@@ -22,11 +22,11 @@ struct Recorder {
 
 impl Recorder {
     fn note(&self, call: &'static str) {
-        self.calls.lock().unwrap().push(call);
+        self.calls.lock().push(call);
     }
 
     fn calls(&self) -> Vec<&'static str> {
-        std::mem::take(&mut self.calls.lock().unwrap())
+        std::mem::take(&mut self.calls.lock())
     }
 }
 

@@ -6,8 +6,10 @@ mod violations;
 use std::error::Error;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use crate::front::{Host, frame, mac, wait};
 use hypervisor::test::{Device, Guest, Machine};
@@ -50,7 +52,7 @@ impl Uplink for Nic {
         pages: Arc<Memory>,
         count: u32,
     ) -> Result<Box<dyn UplinkQueue>, Box<dyn Error + Send + Sync>> {
-        let mut given = self.given.lock().unwrap();
+        let mut given = self.given.lock();
         if given.is_some() {
             return Err("its only queue is given away".into());
         }
@@ -88,15 +90,15 @@ impl UplinkQueue for TestUplinkQueue {
 
 impl Drop for TestUplinkQueue {
     fn drop(&mut self) {
-        self.nic.mapped.lock().unwrap().push(self.nic.machine.mapped(DomId(1)));
-        *self.nic.given.lock().unwrap() = None;
+        self.nic.mapped.lock().push(self.nic.machine.mapped(DomId(1)));
+        *self.nic.given.lock() = None;
     }
 }
 
 impl Nic {
     /// Receives a frame. False when no page is posted, or the queue is not assigned.
     fn receive(&self, bytes: &[u8]) -> bool {
-        let mut given = self.given.lock().unwrap();
+        let mut given = self.given.lock();
         let Some(Given { feeder, pages, bell, .. }) = given.as_mut() else { return false };
         let Some(page) = feeder.page().unwrap() else { return false };
         let addr = page + HEADROOM;
@@ -232,7 +234,7 @@ fn frames_from_a_device_are_not_copied() {
     let (host, nic) = host();
     let mut a = Station::connected(&host, 1);
     assert_eq!(a.frontend.device_queue_status().unwrap().as_deref(), Some("nic0 queue 0"));
-    assert_eq!(nic.given.lock().unwrap().as_ref().unwrap().mac, frame::Mac(mac(1)));
+    assert_eq!(nic.given.lock().as_ref().unwrap().mac, frame::Mac(mac(1)));
     let before = host.machine.counts();
     let mut bytes = 0;
     for n in 0..2000 {
@@ -329,8 +331,8 @@ fn pages_are_in_use_until_the_device_releases_them() {
     a.expect(1);
     a.frontend.bus().set_state(State::Closed).unwrap();
     assert!(a.frontend.bus().wait(LONG, |state| state == State::Closed).unwrap());
-    wait(|| nic.given.lock().unwrap().is_none());
-    assert!(nic.mapped.lock().unwrap()[0] >= 256, "let go before the device had");
+    wait(|| nic.given.lock().is_none());
+    assert!(nic.mapped.lock()[0] >= 256, "let go before the device had");
     assert!(!nic.receive(&frame(9, 1, 64, 2)));
     wait(|| a.guest.mapped() == 0);
     assert_eq!(revoked(&a), 256);
@@ -356,7 +358,7 @@ fn a_domain_is_destroyed_under_traffic() {
         a.device_queue_status();
         host.machine.destroy(DomId(1));
         while nic.receive(&frame(9, 1, 64, 0)) {}
-        wait(|| nic.given.lock().unwrap().is_none());
+        wait(|| nic.given.lock().is_none());
         let device = DomId(1);
         let forget = Device {
             class: "vif",

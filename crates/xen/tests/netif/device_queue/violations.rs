@@ -13,7 +13,7 @@ fn stopped(spoil: impl FnOnce(&mut Station, u64, u64)) -> String {
     wait(|| vif(&host, 1).violations > 0);
     let status = vif(&host, 1);
     assert_eq!(status.condition, Condition::Stopped);
-    wait(|| nic.given.lock().unwrap().is_none() && a.guest.mapped() == 0);
+    wait(|| nic.given.lock().is_none() && a.guest.mapped() == 0);
     status.reason.unwrap()
 }
 
