@@ -1,11 +1,11 @@
-//! Frames that are held for a full receiver of the same worker.
+//! The backlog: frames that wait for a full receiver of the same worker.
 //!
 //! What a full receiver leaves of a burst usually stays in its sender's ring
 //! ([`room_wait`](crate::room_wait)). Frames of a [reordered](crate::mixed_burst) burst cannot:
-//! frames behind them in the ring have been delivered. They are held in a batch, as if another
-//! worker had handed them off. Nothing more is fetched from their sender meanwhile, so no frame
-//! overtakes them. Held frames wait at the receiver's expense, as others do
-//! ([`backpressure`](crate::backpressure)). A hostile receiver cannot have them held for longer
+//! frames behind them in the ring have been delivered. They go to the backlog in a batch, as if
+//! another worker had handed them off. Nothing more is fetched from their sender meanwhile, so no
+//! frame overtakes them. Frames of the backlog wait at the receiver's expense, as others do
+//! ([`backpressure`](crate::backpressure)). A hostile receiver cannot keep them there for longer
 //! than its credit lasts, after which they are dropped.
 
 use std::ops::Range;
@@ -20,10 +20,10 @@ use crate::pipeline::FramePipeline;
 use crate::topology::QueueLocation;
 
 impl FramePipeline {
-    /// Holds frames of the burst of the queue in slot `src`, for which a queue of this worker has
-    /// no room.
+    /// Puts frames of the burst of the queue in slot `src` into the backlog, since a queue of this
+    /// worker has no room for them.
     #[cold]
-    pub(crate) fn hold(
+    pub(crate) fn add_to_backlog(
         &mut self,
         src: usize,
         frames: Range<usize>,
@@ -49,24 +49,24 @@ impl FramePipeline {
             self.drop_sent(src, full..end, DropReason::HandoffFull);
         }
         if let Some(slot) = self.slots.get_mut(src) {
-            slot.sending.held = self.handoff.opened_for(own);
+            slot.sending.backlog = self.handoff.opened_for(own);
             slot.on.counters.blocked.add(1);
         }
     }
 
-    /// Delivers those of the held frames that can be delivered by now.
+    /// Delivers those frames of the backlog for which there is room by now.
     #[inline]
-    pub(crate) fn deliver_held(&mut self) -> bool {
+    pub(crate) fn deliver_backlog(&mut self) -> bool {
         let mut moved = false;
-        for _ in 0..self.handoff.held() {
-            moved |= self.deliver_oldest_held();
+        for _ in 0..self.handoff.backlog_len() {
+            moved |= self.deliver_oldest();
         }
         moved
     }
 
     #[cold]
-    fn deliver_oldest_held(&mut self) -> bool {
-        let Some(mut batch) = self.handoff.take_held() else { return false };
+    fn deliver_oldest(&mut self) -> bool {
+        let Some(mut batch) = self.handoff.pop_backlog() else { return false };
         let (before, who) = (batch.next, self.who_waits(&batch));
         let whole =
             self.profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(who, batch));
@@ -74,12 +74,13 @@ impl FramePipeline {
         if whole {
             self.handoff.delivered(self.routes.own, batch);
         } else {
-            self.handoff.hold(batch);
+            self.handoff.push_backlog(batch);
         }
         moved
     }
 
-    /// Who waits while a batch is held: its sender's frames, which may also be for other ports.
+    /// Who waits while a batch is in the backlog: its sender's frames, which may also be for other
+    /// ports.
     fn who_waits(&self, batch: &HandoffBatch) -> Waiting {
         let sender = self.slots.find(batch.sender).and_then(|at| self.slots.get(at));
         match sender.is_some_and(|slot| slot.sending.destinations.is_sole(self.clock.now)) {

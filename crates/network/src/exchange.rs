@@ -59,7 +59,7 @@ impl FramePipeline {
     /// Takes own batches that have come back, and delivers those of other workers.
     #[inline]
     pub(crate) fn exchange(&mut self) -> bool {
-        let mut moved = self.deliver_held();
+        let mut moved = self.deliver_backlog();
         for worker in 0..self.handoff.workers() {
             moved |= self.take_back(worker);
             moved |= self.deliver_batches(worker);
@@ -85,7 +85,7 @@ impl FramePipeline {
     fn batch_returned(&mut self, at: usize, worker: usize, batch: &HandoffBatch) {
         let Some(slot) = self.slots.get_mut(at) else { return };
         if worker == self.routes.own {
-            slot.sending.held = slot.sending.held.saturating_sub(1);
+            slot.sending.backlog = slot.sending.backlog.saturating_sub(1);
         }
         slot.on.counters.lose(DropReason::PortDown, batch.lost);
         slot.sending.debt += batch.added;

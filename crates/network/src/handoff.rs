@@ -39,11 +39,11 @@ pub struct Handoff {
     /// workers that they came from.
     #[allow(clippy::vec_box)]
     outstanding: Vec<(usize, Box<HandoffBatch>)>,
-    /// Own batches for full receivers of this worker.
-    held: VecDeque<Box<HandoffBatch>>,
-    /// Held batches that are done.
+    /// The backlog: own batches for full receivers of this worker.
+    backlog: VecDeque<Box<HandoffBatch>>,
+    /// Batches of the backlog that are delivered.
     #[allow(clippy::vec_box)]
-    unheld: Vec<Box<HandoffBatch>>,
+    delivered: Vec<Box<HandoffBatch>>,
     /// How many batches have come in, and from each worker.
     received: u64,
     received_from: Vec<u64>,
@@ -81,8 +81,8 @@ impl Handoff {
             own: OwnBatches::default(),
             blocked: channels.iter().map(|_| None).collect(),
             outstanding: Vec::new(),
-            held: VecDeque::with_capacity(MAX_BATCHES),
-            unheld: Vec::with_capacity(MAX_BATCHES),
+            backlog: VecDeque::with_capacity(MAX_BATCHES),
+            delivered: Vec::with_capacity(MAX_BATCHES),
             received: 0,
             received_from: vec![0; channels.len()],
             channels,
@@ -140,7 +140,7 @@ impl Handoff {
             let Some(channel) = channel else {
                 self.received += 1;
                 (batch.number, batch.passed) = (self.received, 0);
-                self.held.push_back(batch);
+                self.backlog.push_back(batch);
                 count += 1;
                 continue;
             };
@@ -184,20 +184,20 @@ impl Handoff {
         }
     }
 
-    /// How many batches are held.
+    /// How many batches are in the backlog.
     #[inline]
-    pub fn held(&self) -> usize {
-        self.held.len()
+    pub fn backlog_len(&self) -> usize {
+        self.backlog.len()
     }
 
-    /// Takes the held batch that was tried least recently.
-    pub fn take_held(&mut self) -> Option<Box<HandoffBatch>> {
-        self.held.pop_front()
+    /// Takes the batch out of the backlog that was tried least recently.
+    pub fn pop_backlog(&mut self) -> Option<Box<HandoffBatch>> {
+        self.backlog.pop_front()
     }
 
-    /// Puts a batch back among the held ones.
-    pub fn hold(&mut self, batch: Box<HandoffBatch>) {
-        self.held.push_back(batch);
+    /// Puts a batch into the backlog again.
+    pub fn push_backlog(&mut self, batch: Box<HandoffBatch>) {
+        self.backlog.push_back(batch);
     }
 
     /// Keeps a batch whose receiver is full, to go on with it later.
@@ -229,7 +229,12 @@ impl Handoff {
     /// blocked.
     pub fn has_delivered(&self, expected: &[u64], queue: QueueId) -> bool {
         self.received_from.iter().zip(expected).all(|(received, expected)| received >= expected)
-            && !self.blocked.iter().flatten().chain(&self.held).any(|batch| batch.receiver == queue)
+            && !self.undelivered().any(|batch| batch.receiver == queue)
+    }
+
+    /// Batches that wait for full receivers.
+    fn undelivered(&self) -> impl Iterator<Item = &HandoffBatch> {
+        self.blocked.iter().flatten().chain(&self.backlog).map(|batch| &**batch)
     }
 
     /// The number of the newest own batch.
@@ -244,7 +249,7 @@ impl Handoff {
 
     /// A passed frame of batch `number` is released. The batch goes back if it was the last.
     pub fn released(&mut self, number: u64) {
-        let mut blocked = self.blocked.iter_mut().flatten().chain(&mut self.held);
+        let mut blocked = self.blocked.iter_mut().flatten().chain(&mut self.backlog);
         if let Some(blocked) = blocked.find(|batch| batch.number == number) {
             blocked.passed = blocked.passed.saturating_sub(1);
             return;
@@ -262,7 +267,7 @@ impl Handoff {
     /// Gives a batch back to `worker`, which sent it.
     fn give_back(&mut self, worker: usize, batch: Box<HandoffBatch>) {
         let Some(channel) = &mut self.channels[worker] else {
-            self.unheld.push(batch);
+            self.delivered.push(batch);
             return;
         };
         // The way back has room for all batches of a worker, too.
@@ -275,7 +280,7 @@ impl Handoff {
     pub fn returned(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
         match &mut self.channels[worker] {
             Some(channel) => channel.back.pop().ok(),
-            None => self.unheld.pop(),
+            None => self.delivered.pop(),
         }
     }
 
@@ -289,12 +294,12 @@ impl Handoff {
     pub fn has_mail(&self) -> bool {
         let has_mail =
             |channel: &WorkerChannel| !channel.inbox.is_empty() || !channel.back.is_empty();
-        !self.unheld.is_empty() || self.channels.iter().flatten().any(has_mail)
+        !self.delivered.is_empty() || self.channels.iter().flatten().any(has_mail)
     }
 
     /// Notes the waits of the blocked batches.
     pub fn pending(&self, slots: &Slots, now: Instant, waits: &mut Waits) {
-        for batch in self.blocked.iter().flatten().chain(&self.held) {
+        for batch in self.undelivered() {
             let room = slots.find(batch.receiver);
             waits.add(Blocked { room, until: Some(now + ROOM_INTERVAL) });
         }

@@ -11,6 +11,7 @@
 
 pub mod action;
 mod answer;
+mod backlog;
 mod backpressure;
 pub mod burst;
 mod burst_limit;
@@ -31,7 +32,6 @@ pub mod flowcache;
 pub mod flows;
 mod grant_release;
 mod handoff;
-mod held;
 mod in_flight;
 mod indirection_table;
 pub mod manual;

@@ -24,8 +24,8 @@ impl FramePipeline {
             return self.egress_now(i, target);
         }
         // Other senders may have flows in the same bucket, and their frames must arrive as well.
-        // Only held frames can be in flight to a queue of this worker: others that were in flight
-        // when the queue came here were waited for then.
+        // Only frames of the backlog can be in flight to a queue of this worker: others that were
+        // in flight when the queue came here were waited for then.
         let handoff = &self.handoff;
         let queue = match old {
             Egress::Remote(location) => Some(location.queue),

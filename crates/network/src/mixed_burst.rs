@@ -6,8 +6,9 @@
 //! consecutive.
 //!
 //! A burst whose frames were reordered is not in the order of its sender's ring any more, so no
-//! part of it can be put back there. Frames that a full receiver leaves are [held](crate::held)
-//! instead. A burst whose frames could not all be held stays in order.
+//! part of it can be put back there. Frames that a full receiver leaves go to the
+//! [`backlog`](crate::backlog) instead. A burst whose frames might not all find room there stays in
+//! order.
 
 use std::ops::Range;
 
@@ -43,8 +44,8 @@ impl FramePipeline {
         true
     }
 
-    /// Whether each group of the burst could be held, and no capture is to show the frames in the
-    /// order in which they were sent.
+    /// Whether each group of the burst finds room in the backlog, and no capture is to show the
+    /// frames in the order in which they were sent.
     fn may_reorder(&self, src: usize) -> bool {
         let groups = self.receivers.partition.len();
         self.slots
@@ -73,7 +74,7 @@ impl FramePipeline {
                     self.refund_each(at..self.burst.frames().len());
                     return blocked;
                 }
-                self.hold(src, at..frames.end, target, egress);
+                self.add_to_backlog(src, at..frames.end, target, egress);
             }
             index += 1;
         }

@@ -78,8 +78,8 @@ pub struct Sending {
     pub wait: Option<Wait>,
     /// Room that the next frame has taken in the limits of its port.
     pub reserved: Option<Reservation>,
-    /// Batches in which frames of it are [held](crate::held) for full receivers.
-    pub held: usize,
+    /// Batches in which frames of it are in the [backlog](crate::backlog).
+    pub backlog: usize,
     /// How many frames are fetched at a time.
     pub limit: BurstLimit,
     /// Cost of work done for the queue elsewhere, which is charged with its next burst.
@@ -182,7 +182,7 @@ impl Slot {
         self.is_healthy()
             && self.leaving.is_none()
             && !self.drain
-            && self.sending.held == 0
+            && self.sending.backlog == 0
             && self.sending.in_flight.has_room()
     }
 
@@ -195,9 +195,9 @@ impl Slot {
     /// Whether nothing more can be fetched before something in flight comes back. The ring must not
     /// be armed in this state: a signal would be used up before its frames could be fetched, and
     /// another one may never come.
-    fn is_held_up(&self) -> bool {
+    fn is_blocked(&self) -> bool {
         !self.sending.in_flight.is_empty()
-            && (self.sending.held > 0
+            && (self.sending.backlog > 0
                 || !self.sending.in_flight.has_room()
                 || self.on.pair.is_full())
     }
@@ -271,7 +271,7 @@ impl Slot {
             }
             Some(Wait::Until(until)) => Status::Blocked(Blocked { room: None, until: Some(until) }),
             Some(Wait::InFlight) => Status::Blocked(Blocked::default()),
-            None if self.drain || self.is_held_up() => Status::Blocked(Blocked::default()),
+            None if self.drain || self.is_blocked() => Status::Blocked(Blocked::default()),
             None => Status::Idle,
         }
     }

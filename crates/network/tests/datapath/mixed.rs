@@ -68,7 +68,7 @@ fn a_burst_for_more_queues_than_can_be_grouped_arrives_whole() {
 }
 
 #[test]
-fn what_full_receivers_leave_is_held_for_them_and_keeps_its_order() {
+fn what_full_receivers_leave_waits_for_them_and_keeps_its_order() {
     const FRAMES: u32 = 8000;
     let (mut host, sender, receivers) = star(4, 0);
     sender.send(in_turn(4, FRAMES));
@@ -121,7 +121,7 @@ fn a_receiver_that_takes_nothing_is_waited_for_until_its_credit_is_used_up() {
 }
 
 #[test]
-fn frames_held_for_a_queue_that_leaves_are_lost_by_name() {
+fn the_backlog_of_a_queue_that_leaves_is_lost_by_name() {
     let (mut host, sender, receivers) = star(2, usize::MAX);
     receivers[0].limit(0);
     sender.send(in_turn(2, 64));
@@ -133,7 +133,7 @@ fn frames_held_for_a_queue_that_leaves_are_lost_by_name() {
 }
 
 #[test]
-fn a_sender_leaves_when_nothing_of_it_is_held_any_more() {
+fn a_sender_leaves_when_nothing_of_it_is_in_the_backlog_any_more() {
     let (mut host, sender, receivers) = star(2, usize::MAX);
     receivers[0].limit(0);
     sender.send(in_turn(2, 128));
