@@ -26,6 +26,21 @@ pub enum Action {
 }
 
 impl Action {
+    /// A copy. Most actions have one port, and are copied without the calls that counted ones need.
+    #[inline]
+    pub(crate) fn copy(&self) -> Self {
+        match self {
+            Action::Output(target) => Action::Output(*target),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether the frame goes to `target`, and nowhere else.
+    #[inline]
+    pub(crate) fn is_output(&self, target: Target) -> bool {
+        matches!(self, Action::Output(other) if *other == target)
+    }
+
     /// What the switch decided.
     pub(crate) fn of(Verdict { decision, mirrors, .. }: Verdict) -> Self {
         if let Some(mirrors) = mirrors {

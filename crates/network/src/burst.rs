@@ -173,11 +173,16 @@ impl Burst {
         &self.frames[self.at(i)]
     }
 
+    /// Whether there is a frame `i`, and it goes to `target`.
+    #[inline]
+    pub fn goes_to(&self, i: usize, target: Target) -> bool {
+        self.frames().get(i).is_some_and(|frame| frame.action.is_output(target))
+    }
+
     /// The end of the run of frames for `target` that begins at frame `i`.
     #[inline]
     pub fn run(&self, i: usize, target: Target) -> usize {
-        let same =
-            |frame: &&Frame| matches!(&frame.action, Action::Output(other) if *other == target);
+        let same = |frame: &&Frame| frame.action.is_output(target);
         let known = if i == 0 { self.alike.clamp(1, self.count.max(1)) } else { i + 1 };
         known + self.frames().range(known..self.count).iter().take_while(same).count()
     }

@@ -75,7 +75,7 @@ impl Classifier {
             }
             match self.cache.get(key, now) {
                 Some(hit) if !hit.touch => {
-                    frame.classify(hit.action.clone());
+                    frame.classify(hit.action.copy());
                     hits += 1;
                 }
                 _ => {
@@ -86,7 +86,7 @@ impl Classifier {
                     misses += 1;
                 }
             }
-            (last_key, last) = (key, frame.action.clone());
+            (last_key, last) = (key, frame.action.copy());
         }
         Classified { hits, misses, alike }
     }

@@ -22,7 +22,7 @@ use crate::action::Action;
 pub struct FlowKey(u128);
 
 impl FlowKey {
-    /// The key of no frame: no port has such a number.
+    /// The key of no frame: no port has such a number. It marks entries that are not in use.
     pub const NONE: FlowKey = FlowKey(u128::MAX);
 
     /// The key of a frame that came in on `ingress`.
@@ -64,7 +64,7 @@ const FRESH: u32 = 2;
 
 /// Fixed-size, set-associative, exact-match.
 pub struct FlowCache {
-    keys: Box<[[Option<FlowKey>; WAYS]]>,
+    keys: Box<[[FlowKey; WAYS]]>,
     entries: Box<[[Option<Entry>; WAYS]]>,
     generations: Arc<Generations>,
     secret: u64,
@@ -82,7 +82,7 @@ impl FlowCache {
     /// An empty cache over the generations of one switch.
     pub fn new(generations: Arc<Generations>) -> Self {
         FlowCache {
-            keys: vec![[None; WAYS]; SETS].into_boxed_slice(),
+            keys: vec![[FlowKey::NONE; WAYS]; SETS].into_boxed_slice(),
             entries: (0..SETS).map(|_| [const { None }; WAYS]).collect(),
             generations,
             secret: RandomState::new().hash_one(0),
@@ -93,7 +93,7 @@ impl FlowCache {
     #[inline]
     pub fn get(&mut self, key: FlowKey, now: u32) -> Option<Hit<'_>> {
         let set = key.hash(self.secret) as usize % SETS;
-        let way = self.keys[set].iter().position(|k| *k == Some(key))?;
+        let way = self.keys[set].iter().position(|other| *other == key)?;
         let entry = self.entries[set][way].as_mut()?;
         if !self.generations.holds(&entry.stamp) {
             return None;
@@ -107,9 +107,9 @@ impl FlowCache {
     /// found, or else the least recently used one of the set.
     pub fn insert(&mut self, key: FlowKey, stamp: Stamp, action: Action, now: u32) {
         let set = key.hash(self.secret) as usize % SETS;
-        let own = self.keys[set].iter().position(|k| *k == Some(key));
+        let own = self.keys[set].iter().position(|other| *other == key);
         let way = own.unwrap_or_else(|| self.victim(set, now));
-        self.keys[set][way] = Some(key);
+        self.keys[set][way] = key;
         // An entry that is asked for again, because it was stale or once a second, was found.
         let found = own.is_some();
         self.entries[set][way] = Some(Entry { stamp, action, touched: now, found });

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use frame::{Headers, L3};
+use frame::{FlowHasher, Headers, L3};
 use switch::PortId;
 
 use crate::burst::{Burst, Frame};
@@ -63,6 +63,18 @@ impl Route {
     pub fn egress(&self, burst: &Burst, i: usize) -> (&Egress, Option<&Cell<u64>>) {
         let (headers, head) = (&burst.frame(i).headers, burst.head(i).as_slice());
         self.choose(headers, head, || frame::flow_hash(headers, head))
+    }
+
+    /// As [`egress`](Self::egress), with a hasher that has hashed other frames of the burst.
+    #[inline(always)]
+    pub fn egress_by(
+        &self,
+        burst: &Burst,
+        i: usize,
+        hasher: &mut FlowHasher,
+    ) -> (&Egress, Option<&Cell<u64>>) {
+        let (headers, head) = (&burst.frame(i).headers, burst.head(i).as_slice());
+        self.choose(headers, head, || hasher.hash(headers, head))
     }
 
     /// The queue for a frame of a flow, and the counter of the flow's cost. The counter and `hash`
