@@ -11,6 +11,10 @@ use crate::action::Action;
 use crate::burst::{Burst, Frame};
 use crate::flowcache::{FlowCache, FlowKey};
 
+mod recent_flows;
+
+use recent_flows::RecentFlows;
+
 /// The result of classifying the frames of a burst.
 pub struct Classified {
     /// How many the flow cache knew.
@@ -56,8 +60,9 @@ impl Classifier {
     #[inline]
     pub fn classify(&mut self, port: PortId, frames: &mut [Frame], now: u32) -> Classified {
         let (mut hits, mut misses, mut alike) = (0, 0, frames.len());
-        // Most frames go where the one before them went.
+        // Most frames go where the one before them went, or else one of the burst.
         let (mut last_key, mut last) = (FlowKey::NONE, Action::Unclassified);
+        let mut recent = RecentFlows::default();
         for (i, frame) in frames.iter_mut().enumerate() {
             let key = FlowKey::new(port, &frame.headers);
             if matches!(frame.action, Action::Unclassified) && key == last_key {
@@ -73,6 +78,12 @@ impl Classifier {
             if !matches!(frame.action, Action::Unclassified) {
                 continue;
             }
+            if let Some(target) = recent.find(key) {
+                frame.classify(Action::Output(target));
+                (last_key, last) = (key, Action::Output(target));
+                hits += 1;
+                continue;
+            }
             match self.cache.get(key, now) {
                 Some(hit) if !hit.touch => {
                     frame.classify(hit.action.copy());
@@ -84,9 +95,15 @@ impl Classifier {
                     frame.classify(Action::of(verdict));
                     self.cache.insert(key, stamp, frame.action.clone(), now);
                     misses += 1;
+                    // What the switch learns from a frame may change other decisions.
+                    recent.clear();
                 }
             }
             (last_key, last) = (key, frame.action.copy());
+            // A burst whose frames are alike needs nothing but the last one.
+            if let (Action::Output(target), 1..) = (&last, i) {
+                recent.note(key, *target);
+            }
         }
         Classified { hits, misses, alike }
     }
