@@ -6,8 +6,8 @@
 //! others.
 //!
 //! `packet`, `order`, `pool`, `gaps` and `time` are pure; `endpoint` moves frames between them and
-//! the rings; `engine` is the loop. The back-end is not trusted: every mistake of a back-end ends in
-//! an [`Error`] or in a count of the [`Report`].
+//! the rings; `engine` is the loop. The back-end is not trusted: every mistake of a back-end ends
+//! in an [`Error`] or in a count of the [`Report`].
 
 #![forbid(unsafe_code)]
 

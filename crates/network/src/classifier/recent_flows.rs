@@ -8,8 +8,8 @@ use crate::flowcache::FlowKey;
 /// other, which a sender may provoke: its frames are looked up in the flow cache then.
 const FLOWS: usize = 16;
 
-/// Where frames of the present burst go. Nothing is checked but the key: the decisions are as old as
-/// the burst at most, and all are forgotten when the switch is asked for another one.
+/// Where frames of the present burst go. Nothing is checked but the key: the decisions are at most
+/// as old as the burst, and all are forgotten when the switch is asked for another one.
 #[derive(Default)]
 pub struct RecentFlows(Option<Table>);
 
