@@ -66,6 +66,7 @@ impl Classifier {
         for (i, frame) in frames.iter_mut().enumerate() {
             let key = FlowKey::new(port, &frame.headers);
             if matches!(frame.action, Action::Unclassified) && key == last_key {
+                // Not by `copy`: that costs eight instructions a frame here.
                 match last {
                     Action::Output(target) => frame.classify(Action::Output(target)),
                     _ => frame.classify(last.clone()),

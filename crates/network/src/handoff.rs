@@ -43,7 +43,7 @@ pub struct Handoff {
     backlog: VecDeque<Box<HandoffBatch>>,
     /// Batches of the backlog that are delivered.
     #[allow(clippy::vec_box)]
-    delivered: Vec<Box<HandoffBatch>>,
+    finished: Vec<Box<HandoffBatch>>,
     /// How many batches have come in, and from each worker.
     received: u64,
     received_from: Vec<u64>,
@@ -82,7 +82,7 @@ impl Handoff {
             blocked: channels.iter().map(|_| None).collect(),
             outstanding: Vec::new(),
             backlog: VecDeque::with_capacity(MAX_BATCHES),
-            delivered: Vec::with_capacity(MAX_BATCHES),
+            finished: Vec::with_capacity(MAX_BATCHES),
             received: 0,
             received_from: vec![0; channels.len()],
             channels,
@@ -267,7 +267,7 @@ impl Handoff {
     /// Gives a batch back to `worker`, which sent it.
     fn give_back(&mut self, worker: usize, batch: Box<HandoffBatch>) {
         let Some(channel) = &mut self.channels[worker] else {
-            self.delivered.push(batch);
+            self.finished.push(batch);
             return;
         };
         // The way back has room for all batches of a worker, too.
@@ -280,7 +280,7 @@ impl Handoff {
     pub fn returned(&mut self, worker: usize) -> Option<Box<HandoffBatch>> {
         match &mut self.channels[worker] {
             Some(channel) => channel.back.pop().ok(),
-            None => self.delivered.pop(),
+            None => self.finished.pop(),
         }
     }
 
@@ -294,7 +294,7 @@ impl Handoff {
     pub fn has_mail(&self) -> bool {
         let has_mail =
             |channel: &WorkerChannel| !channel.inbox.is_empty() || !channel.back.is_empty();
-        !self.delivered.is_empty() || self.channels.iter().flatten().any(has_mail)
+        !self.finished.is_empty() || self.channels.iter().flatten().any(has_mail)
     }
 
     /// Notes the waits of the blocked batches.

@@ -62,6 +62,15 @@ impl Partition {
                 continue;
             }
             let Some(route) = routes.to(target.port) else { return i };
+            if route.is_simple() {
+                // The next look at the frame finds this group.
+                let Some(group) = self.groups.find(*route.egress(burst, i).0, target) else {
+                    return i;
+                };
+                self.groups.note_port(target, group);
+                route.use_it();
+                continue;
+            }
             // Where receivers alternate, most runs are one frame.
             let end = if burst.goes_to(i + 1, target) { burst.run(i, target) } else { i + 1 };
             let run = i..end;
@@ -154,9 +163,6 @@ impl Partition {
             let Some(index) = self.groups.find(*egress, target) else { return i - run.start };
             if let Some(charged) = charged {
                 charged.set(charged.get() + cost(1, frame.len.into()));
-            }
-            if route.is_simple() {
-                self.groups.note_port(target, index);
             }
             let group = &mut self.groups.all_mut()[index];
             self.lists[index * BURST + group.frames.end] = i as u8;
