@@ -9,13 +9,13 @@
 //!
 //! - either nothing was sent to the bucket for a whole interval,
 //! - or its senders have been made to wait with its next frame until no earlier frame is in flight
-//!   to the old queue, and the guest has taken all frames from that queue's ring. This wait lasts
-//!   for at least [`MIN_QUIET`], and for [`MAX_QUIET`] where a guest does not show what it has
-//!   taken.
+//!   to the old queue, and the guest has shown that it took all frames from that queue's ring. This
+//!   wait lasts for at least 1 ms. A worker does not see what a guest takes from the rings of other
+//!   workers; there the wait lasts for 10 ms.
 //!
-//! At most one bucket of a port is made to wait at a time. If the wait does not end soon, or a
-//! flood comes, which waits for nothing, the bucket stays with its queue and is left alone for a
-//! while.
+//! At most one bucket of a port is made to wait at a time. If the wait does not end within 10 ms,
+//! or a flood comes, which waits for nothing, the bucket stays with its queue and is left alone for
+//! a while. A guest without a CPU may leave frames in its ring for longer than that.
 //!
 //! Queues come up one after the other, and traffic may begin with the first one. All buckets are
 //! then busy on that queue, and would leave it one by one. So where nearly all of the load is on
@@ -28,6 +28,7 @@
 //! rest.
 
 mod bucket;
+mod rebalance;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -37,17 +38,11 @@ use crate::egress::Egress;
 use crate::topology::QueueId;
 
 use bucket::Bucket;
+pub use rebalance::Progress;
+use rebalance::{Moving, Outcome, Rebalance, Stage};
 
 /// Buckets of a port.
 const BUCKETS: usize = 256;
-
-/// The least time for which a flow's frames wait before the flow changes queues: a guest may still
-/// be processing frames that it has taken.
-pub const MIN_QUIET: Duration = Duration::from_millis(1);
-
-/// The time for which frames wait if it is unknown whether earlier ones have been taken. The time
-/// is longer than a guest that is scheduled now and then leaves frames in its ring.
-pub const MAX_QUIET: Duration = Duration::from_millis(10);
 
 /// How often a bucket that is made to wait is polled.
 pub const WAIT_INTERVAL: Duration = Duration::from_micros(50);
@@ -72,45 +67,6 @@ pub struct RxQueue {
     pub queue: QueueId,
     /// How frames get there.
     pub egress: Egress,
-}
-
-/// The progress of a bucket that changes queues.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// No frame of it has come yet.
-    Chosen,
-    /// Its senders have waited since this time. All batches sent up to this number must arrive.
-    Draining(Instant, u64),
-    /// All batches have arrived. The bucket is quiet since this time, at which the old queue's ring
-    /// stood at this position.
-    Quiet(Instant, u32),
-}
-
-/// Buckets that change queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Moving {
-    /// This one.
-    One(usize),
-    /// All that are marked as [`REBALANCING`].
-    All,
-}
-
-/// A bucket, or several, that change queues.
-#[derive(Clone, Copy, Debug)]
-struct Rebalance {
-    buckets: Moving,
-    from: u8,
-    to: u8,
-    stage: Stage,
-}
-
-/// The progress of a hand-off or of a ring.
-#[derive(Clone, Copy, Debug)]
-pub struct Progress<P, F> {
-    /// The position up to which frames were added.
-    pub position: P,
-    /// Whether everything before a position is through.
-    pub is_past: F,
 }
 
 /// The table of one port with several queues.
@@ -192,34 +148,23 @@ impl IndirectionTable {
 
     /// Handles a frame, at `now`, of a bucket that changes queues. True: the frame need not wait
     /// any more, and goes where [`egress`](Self::egress) says. `handoff` is the progress of frames
-    /// in flight to the old queue, and `ring` that of the old queue's ring.
+    /// in flight to the old queue, and `ring` that of the old queue's ring; `None`: it is unknown.
     pub fn poll_rebalance(
         &mut self,
         now: Instant,
         handoff: Progress<u64, impl FnOnce(u64) -> bool>,
-        ring: Progress<u32, impl FnOnce(u32) -> bool>,
+        ring: Option<Progress<u32, impl FnOnce(u32) -> bool>>,
     ) -> bool {
         let Some(rebalance) = self.rebalance.as_mut() else { return true };
-        if let Stage::Chosen = rebalance.stage {
-            rebalance.stage = Stage::Draining(now, handoff.position);
-        }
-        if let Stage::Draining(since, sent) = rebalance.stage {
-            if (handoff.is_past)(sent) {
-                rebalance.stage = Stage::Quiet(now, ring.position);
-            } else if now.saturating_duration_since(since) >= MAX_QUIET {
-                self.cancel();
-                return true;
+        match rebalance.poll(now, handoff, ring) {
+            Outcome::Waits => return false,
+            Outcome::Moves => {
+                let to = rebalance.to;
+                self.finish(to);
             }
+            Outcome::Stays => self.cancel(),
         }
-        let (Stage::Quiet(since, mark), to) = (rebalance.stage, rebalance.to) else {
-            return false;
-        };
-        let waited = now.saturating_duration_since(since);
-        let is_over = is_quiet_enough(waited, || (ring.is_past)(mark));
-        if is_over {
-            self.finish(to);
-        }
-        is_over
+        true
     }
 
     /// The old egress of the bucket that changes queues.
@@ -259,8 +204,8 @@ impl IndirectionTable {
         self.queues.get(usize::from(at)).map_or(Egress::Unreachable, |queue| queue.egress)
     }
 
-    /// Ends an interval, which must be longer than [`MAX_QUIET`]. Returns how many buckets begin to
-    /// change queues: more than one only if `may_deal`.
+    /// Ends an interval, which must be longer than a bucket's wait. Returns how many buckets begin
+    /// to change queues: more than one only if `may_deal`.
     pub fn end_interval(&mut self, may_deal: bool) -> usize {
         self.interval += 1;
         if let Some(Rebalance { buckets, from, to, stage }) = self.rebalance {
@@ -383,11 +328,6 @@ impl IndirectionTable {
         let bucket = (0..BUCKETS).filter(may).min_by_key(left)?;
         (left(&bucket) * 4 <= gap * 3).then_some((bucket, least as u8))
     }
-}
-
-/// Whether a wait of `waited` is long enough.
-fn is_quiet_enough(waited: Duration, has_taken: impl FnOnce() -> bool) -> bool {
-    waited >= MAX_QUIET || waited >= MIN_QUIET && has_taken()
 }
 
 /// The queue, of `queues`, for a bucket as long as no costs are known.

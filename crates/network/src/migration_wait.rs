@@ -34,21 +34,19 @@ impl FramePipeline {
         };
         let has_arrived = |sent| queue.is_none_or(|queue| handoff.has_arrived(queue, sent));
         // The progress of another worker's rings is unknown.
-        let ring = match old {
+        let pair = match old {
             Egress::Local(slot) => {
                 self.slots.get(slot).filter(|slot| slot.is_healthy()).map(|slot| &*slot.on.pair)
             }
             _ => None,
         };
-        let progress = ring.map(|ring| ring.rx_progress());
-        let mark = progress.flatten().map_or(0, |ring| ring.position());
-        let has_taken =
-            |mark| progress.is_some_and(|ring| ring.is_none_or(|ring| ring.has_consumed(mark)));
-        let is_over = table.poll_rebalance(
-            self.clock.now,
-            Progress { position: handoff.sent(), is_past: has_arrived },
-            Progress { position: mark, is_past: has_taken },
-        );
+        // Frames for a pair without progress lie in no ring.
+        let ring = pair.map(|pair| pair.rx_progress()).map(|progress| Progress {
+            position: progress.map_or(0, |ring| ring.position()),
+            is_past: move |mark| progress.is_none_or(|ring| ring.has_consumed(mark)),
+        });
+        let handoff = Progress { position: handoff.sent(), is_past: has_arrived };
+        let is_over = table.poll_rebalance(self.clock.now, handoff, ring);
         if is_over { self.egress_now(i, target) } else { Egress::Rebalancing }
     }
 

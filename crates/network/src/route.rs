@@ -193,8 +193,8 @@ pub struct View<'a> {
     pub slots: &'a HashMap<QueueId, usize>,
 }
 
-/// Interval at which unevenly hashed flows are rebalanced. Must be longer than
-/// [`MAX_QUIET`](crate::indirection_table::MAX_QUIET).
+/// Interval at which unevenly hashed flows are rebalanced. Must be longer than the wait of a flow
+/// that changes queues.
 const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The shortest interval at which the flows of a port are dealt anew. The flows wait meanwhile, and

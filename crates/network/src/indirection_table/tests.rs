@@ -1,9 +1,13 @@
+use super::rebalance::{MAX_QUIET, MIN_QUIET};
 use super::*;
 use crate::topology::QueueLocation;
 
-/// Progress of the old queue's ring: all is taken, or nothing.
-const TAKEN: Progress<u32, fn(u32) -> bool> = Progress { position: 0, is_past: |_| true };
-const LEFT: Progress<u32, fn(u32) -> bool> = Progress { position: 0, is_past: |_| false };
+/// Progress of the old queue's ring: all is taken, or nothing, or that is unknown.
+const TAKEN: Ring = Some(Progress { position: 0, is_past: |_| true });
+const LEFT: Ring = Some(Progress { position: 0, is_past: |_| false });
+const UNKNOWN: Ring = None;
+
+type Ring = Option<Progress<u32, fn(u32) -> bool>>;
 
 fn queue(queue: u64) -> RxQueue {
     RxQueue { queue: QueueId(queue), egress: Egress::Local(queue as usize) }
@@ -34,7 +38,7 @@ fn poll(
     table: &mut IndirectionTable,
     now: Instant,
     handoff: Progress<u64, impl FnOnce(u64) -> bool>,
-    ring: Progress<u32, impl FnOnce(u32) -> bool>,
+    ring: Ring,
 ) -> Option<Egress> {
     let buckets = table.rebalance?.buckets;
     let is_over = table.poll_rebalance(now, handoff, ring);
@@ -153,14 +157,17 @@ fn a_bucket_changes_queues_only_at_rest() {
 fn what_lay_there_first_is_what_has_to_be_taken() {
     let (mut table, _) = rebalance();
     let now = Instant::now();
-    assert_eq!(poll(&mut table, now, ARRIVED, Progress { position: 7, is_past: |_| true }), None);
+    assert_eq!(
+        poll(&mut table, now, ARRIVED, Some(Progress { position: 7, is_past: |_| true })),
+        None
+    );
     // Others send to that queue meanwhile.
     assert_eq!(
         poll(
             &mut table,
             now + MIN_QUIET,
             ARRIVED,
-            Progress { position: 9, is_past: |mark| mark != 7 }
+            Some(Progress { position: 9, is_past: |mark| mark != 7 })
         ),
         None
     );
@@ -169,19 +176,29 @@ fn what_lay_there_first_is_what_has_to_be_taken() {
             &mut table,
             now + MIN_QUIET,
             ARRIVED,
-            Progress { position: 9, is_past: |mark| mark == 7 }
+            Some(Progress { position: 9, is_past: |mark| mark == 7 })
         ),
         Some(Egress::Local(1))
     );
 }
 
 #[test]
-fn a_guest_that_does_not_show_what_it_takes_is_not_waited_for_for_ever() {
-    let (mut table, _) = rebalance();
+fn a_bucket_whose_last_frames_are_not_taken_stays() {
+    let (mut table, bucket) = rebalance();
     let now = Instant::now();
     assert_eq!(poll(&mut table, now, ARRIVED, LEFT), None);
     assert_eq!(poll(&mut table, now + MAX_QUIET - Duration::from_nanos(1), ARRIVED, LEFT), None);
-    assert_eq!(poll(&mut table, now + MAX_QUIET, ARRIVED, LEFT), Some(Egress::Local(1)));
+    assert_eq!(poll(&mut table, now + MAX_QUIET, ARRIVED, LEFT), Some(Egress::Local(0)));
+    assert_stays(&mut table, bucket);
+}
+
+#[test]
+fn frames_of_a_ring_whose_progress_is_unknown_wait_for_the_longest_time() {
+    let (mut table, _) = rebalance();
+    let now = Instant::now();
+    assert_eq!(poll(&mut table, now, ARRIVED, UNKNOWN), None);
+    assert_eq!(poll(&mut table, now + MAX_QUIET - Duration::from_nanos(1), ARRIVED, UNKNOWN), None);
+    assert_eq!(poll(&mut table, now + MAX_QUIET, ARRIVED, UNKNOWN), Some(Egress::Local(1)));
 }
 
 #[test]
@@ -195,7 +212,7 @@ fn a_bucket_without_frames_is_at_rest() {
 fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     let (mut table, _) = rebalance();
     let (now, late) = (Instant::now(), MAX_QUIET - MIN_QUIET);
-    assert_eq!(poll(&mut table, now, Progress { position: 7, is_past: |_| false }, LEFT), None);
+    assert_eq!(poll(&mut table, now, Progress { position: 7, is_past: |_| false }, UNKNOWN), None);
     // Others send meanwhile.
     assert_eq!(
         poll(
@@ -211,7 +228,7 @@ fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
         None
     );
     assert_eq!(
-        poll(&mut table, now + MAX_QUIET, Progress { position: 9, is_past: |_| false }, LEFT),
+        poll(&mut table, now + MAX_QUIET, Progress { position: 9, is_past: |_| false }, UNKNOWN),
         None
     );
     assert_eq!(
@@ -219,7 +236,7 @@ fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
             &mut table,
             now + late + MAX_QUIET,
             Progress { position: 9, is_past: |_| false },
-            LEFT
+            UNKNOWN
         ),
         Some(Egress::Local(1))
     );
