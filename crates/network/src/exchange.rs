@@ -9,13 +9,14 @@ use crate::action::Action;
 use crate::backpressure::Waiting;
 use crate::burst::Burst;
 use crate::count::DropReason;
-use crate::handoff::HandoffBatch;
+use crate::handoff::{HandoffBatch, RingAnswer};
 use crate::passed_grants::Origin;
 use crate::pipeline::FramePipeline;
 use crate::run::Run;
 use crate::service::QUANTUM;
 use crate::sharing::Sharing;
-use crate::topology::QueueLocation;
+use crate::slot::Slot;
+use crate::topology::{QueueId, QueueLocation};
 use crate::wait::Wait;
 
 impl FramePipeline {
@@ -73,7 +74,11 @@ impl FramePipeline {
         let mut moved = false;
         while let Some(batch) = self.handoff.returned(worker) {
             moved = true;
-            if let Some(at) = self.slots.find(batch.sender) {
+            if let Some(probe) = batch.probe {
+                if let Some(table) = self.routes.table(probe.port) {
+                    table.answered(batch.sent, probe.answer);
+                }
+            } else if let Some(at) = self.slots.find(batch.sender) {
                 self.batch_returned(at, worker, &batch);
             }
             self.handoff.recycle(batch);
@@ -119,6 +124,12 @@ impl FramePipeline {
         while spent < QUANTUM
             && let Some(mut batch) = self.handoff.receive(worker)
         {
+            if let Some(probe) = &mut batch.probe {
+                probe.answer = self.ring_answer(batch.receiver, probe.mark);
+                self.handoff.delivered(worker, batch);
+                moved = true;
+                continue;
+            }
             let (before, added) = (batch.next, batch.added);
             spent += batch.burst.cost(batch.burst.frames().len(), batch.burst.bytes());
             let who = self.handoff.waiting(worker, &batch);
@@ -133,6 +144,17 @@ impl FramePipeline {
             self.handoff.delivered(worker, batch);
         }
         moved
+    }
+
+    /// The state of the Rx ring of `queue`. Frames for a queue that is gone wait for nothing.
+    #[cold]
+    fn ring_answer(&self, queue: QueueId, mark: Option<u32>) -> RingAnswer {
+        let slot = self.slots.find(queue).and_then(|at| self.slots.get(at));
+        let ring = slot.and_then(Slot::rx_progress);
+        RingAnswer {
+            position: ring.map_or(0, |ring| ring.position()),
+            is_past: mark.is_some_and(|mark| ring.is_none_or(|ring| ring.has_consumed(mark))),
+        }
     }
 
     /// Delivers a batch's frames, and publishes them. False when their receiver is full and the

@@ -19,10 +19,12 @@ use crate::topology::QueueLocation;
 
 mod batch;
 mod channel;
+mod ring_probe;
 
 pub use batch::HandoffBatch;
 use batch::MAX_BATCHES;
 pub use channel::{WorkerChannel, channels};
+pub use ring_probe::{RingAnswer, RingProbe};
 
 /// Interval at which a worker looks for room for a blocked batch.
 const ROOM_INTERVAL: Duration = Duration::from_micros(50);
@@ -152,6 +154,21 @@ impl Handoff {
             }
         }
         count
+    }
+
+    /// Asks the worker at `location` about the ring of the queue there. Returns the number of the
+    /// batch that asks; `None`: the receiver's port has its share of batches in flight.
+    #[cold]
+    pub fn probe(&mut self, location: QueueLocation, probe: RingProbe) -> Option<u64> {
+        let channel = self.channels.get_mut(location.worker)?.as_mut()?;
+        let mut batch = self.own.take(location.queue, probe.port)?;
+        batch.probe = Some(probe);
+        let number = batch.sent;
+        // As in `send_open`, there is room.
+        if channel.out.push(batch).is_ok() {
+            self.doorbells[location.worker].ring();
+        }
+        Some(number)
     }
 
     /// The next batch from `worker` to deliver here: first the one that is blocked.
@@ -321,17 +338,22 @@ impl OwnBatches {
         if let Some(found) = self.open.iter().position(fits) {
             return Some(&mut self.open[found].1);
         }
+        let mut batch = self.take(location.queue, port)?;
+        (batch.sender, batch.burst_number) = (sender, burst);
+        self.open.push((location.worker, batch));
+        self.open.last_mut().map(|(_, batch)| &mut **batch)
+    }
+
+    /// A numbered batch without frames for queue `receiver`, out of the share of `port`.
+    fn take(&mut self, receiver: QueueId, port: PortId) -> Option<Box<HandoffBatch>> {
         if !self.has_share(port) {
             return None;
         }
         let mut batch = self.blank()?;
         self.sent += 1;
-        (batch.receiver, batch.sender) = (location.queue, sender);
-        (batch.burst_number, batch.sent, batch.next) = (burst, self.sent, 0);
-        let number = batch.sent;
-        self.out.push(OutBatch { number, receiver: location.queue, sender: port });
-        self.open.push((location.worker, batch));
-        self.open.last_mut().map(|(_, batch)| &mut **batch)
+        (batch.receiver, batch.sent, batch.next) = (receiver, self.sent, 0);
+        self.out.push(OutBatch { number: self.sent, receiver, sender: port });
+        Some(batch)
     }
 
     /// Whether `port` may have one more batch in flight. A port may not have more than are then

@@ -11,7 +11,7 @@
 //! - or its senders have been made to wait with its next frame until no earlier frame is in flight
 //!   to the old queue, and the guest has shown that it took all frames from that queue's ring. This
 //!   wait lasts for at least 1 ms. A worker does not see what a guest takes from the rings of other
-//!   workers; there the wait lasts for 10 ms.
+//!   workers, and asks these.
 //!
 //! At most one bucket of a port is made to wait at a time. If the wait does not end within 10 ms,
 //! or a flood comes, which waits for nothing, the bucket stays with its queue and is left alone for
@@ -35,11 +35,12 @@ use std::time::{Duration, Instant};
 
 use crate::cost::CHARGE;
 use crate::egress::Egress;
+use crate::handoff::RingAnswer;
 use crate::topology::QueueId;
 
 use bucket::Bucket;
-pub use rebalance::Progress;
-use rebalance::{Moving, Outcome, Rebalance, Stage};
+use rebalance::{Moving, Outcome, Rebalance};
+pub use rebalance::{OldRing, Progress};
 
 /// Buckets of a port.
 const BUCKETS: usize = 256;
@@ -148,12 +149,12 @@ impl IndirectionTable {
 
     /// Handles a frame, at `now`, of a bucket that changes queues. True: the frame need not wait
     /// any more, and goes where [`egress`](Self::egress) says. `handoff` is the progress of frames
-    /// in flight to the old queue, and `ring` that of the old queue's ring; `None`: it is unknown.
+    /// in flight to the old queue.
     pub fn poll_rebalance(
         &mut self,
         now: Instant,
         handoff: Progress<u64, impl FnOnce(u64) -> bool>,
-        ring: Option<Progress<u32, impl FnOnce(u32) -> bool>>,
+        ring: OldRing<impl FnOnce(u32) -> bool>,
     ) -> bool {
         let Some(rebalance) = self.rebalance.as_mut() else { return true };
         match rebalance.poll(now, handoff, ring) {
@@ -165,6 +166,24 @@ impl IndirectionTable {
             Outcome::Stays => self.cancel(),
         }
         true
+    }
+
+    /// Lets `ask` ask the worker of a foreign ring, about a position if one is given, when it is
+    /// time at `now`. `ask` returns the number of its batch.
+    pub fn probe(&mut self, now: Instant, ask: impl FnOnce(Option<u32>) -> Option<u64>) {
+        if let Some(rebalance) = &mut self.rebalance
+            && let Some(question) = rebalance.question(now)
+            && let Some(number) = ask(question)
+        {
+            rebalance.asked(number, now);
+        }
+    }
+
+    /// The answer to batch `number`.
+    pub fn answered(&mut self, number: u64, answer: RingAnswer) {
+        if let Some(rebalance) = &mut self.rebalance {
+            rebalance.answered(number, answer);
+        }
     }
 
     /// The old egress of the bucket that changes queues.
@@ -208,15 +227,15 @@ impl IndirectionTable {
     /// to change queues: more than one only if `may_deal`.
     pub fn end_interval(&mut self, may_deal: bool) -> usize {
         self.interval += 1;
-        if let Some(Rebalance { buckets, from, to, stage }) = self.rebalance {
+        if let Some(rebalance) = self.rebalance {
             // A single bucket without a frame for this long is idle. If all buckets change queues,
             // no frame has come since, and all stay where they were.
-            let is_idle = match buckets {
+            let is_idle = match rebalance.buckets {
                 Moving::One(bucket) => self.buckets[bucket].cost.get() == 0,
                 Moving::All => true,
             };
-            let quiet = matches!(stage, Stage::Chosen) && is_idle;
-            self.finish(if quiet { to } else { from });
+            let quiet = rebalance.is_unused() && is_idle;
+            self.finish(if quiet { rebalance.to } else { rebalance.from });
         }
         let begun = match self.one_sided().filter(|_| may_deal) {
             Some(from) => self.begin_to_deal(from),
@@ -235,7 +254,7 @@ impl IndirectionTable {
     fn begin_to_move(&mut self) -> bool {
         let Some((bucket, to)) = self.advise() else { return false };
         let (buckets, from) = (Moving::One(bucket), self.table[bucket]);
-        self.rebalance = Some(Rebalance { buckets, from, to, stage: Stage::Chosen });
+        self.rebalance = Some(Rebalance::new(buckets, from, to));
         self.table[bucket] = REBALANCING;
         true
     }
@@ -251,8 +270,7 @@ impl IndirectionTable {
         }
         // Any other queue will do: the value only says that the buckets do not stay.
         let to = u8::from(from == 0);
-        let stage = Stage::Chosen;
-        self.rebalance = Some(Rebalance { buckets: Moving::All, from, to, stage });
+        self.rebalance = Some(Rebalance::new(Moving::All, from, to));
         busy
     }
 

@@ -7,9 +7,11 @@ use switch::Target;
 
 use crate::cost::cost;
 use crate::egress::Egress;
-use crate::indirection_table::{Progress, WAIT_INTERVAL};
+use crate::handoff::{RingAnswer, RingProbe};
+use crate::indirection_table::{OldRing, Progress, WAIT_INTERVAL};
 use crate::pipeline::{Blocked, FramePipeline};
 use crate::route::Route;
+use crate::slot::Slot;
 use crate::wait::Wait;
 
 impl FramePipeline {
@@ -27,27 +29,25 @@ impl FramePipeline {
         // Only frames of the backlog can be in flight to a queue of this worker: others that were
         // in flight when the queue came here were waited for then.
         let handoff = &self.handoff;
-        let queue = match old {
-            Egress::Remote(location) => Some(location.queue),
-            Egress::Local(slot) => self.slots.get(slot).map(|slot| slot.on.id),
-            Egress::Unreachable | Egress::Moving | Egress::Rebalancing => None,
+        let (queue, ring) = match old {
+            Egress::Remote(location) => (Some(location.queue), OldRing::Foreign),
+            Egress::Local(at) => {
+                let slot = self.slots.get(at);
+                (slot.map(|slot| slot.on.id), own_ring(slot))
+            }
+            Egress::Unreachable | Egress::Moving | Egress::Rebalancing => (None, own_ring(None)),
         };
         let has_arrived = |sent| queue.is_none_or(|queue| handoff.has_arrived(queue, sent));
-        // The progress of another worker's rings is unknown.
-        let pair = match old {
-            Egress::Local(slot) => {
-                self.slots.get(slot).filter(|slot| slot.is_healthy()).map(|slot| &*slot.on.pair)
-            }
-            _ => None,
-        };
-        // Frames for a pair without progress lie in no ring.
-        let ring = pair.map(|pair| pair.rx_progress()).map(|progress| Progress {
-            position: progress.map_or(0, |ring| ring.position()),
-            is_past: move |mark| progress.is_none_or(|ring| ring.has_consumed(mark)),
-        });
         let handoff = Progress { position: handoff.sent(), is_past: has_arrived };
-        let is_over = table.poll_rebalance(self.clock.now, handoff, ring);
-        if is_over { self.egress_now(i, target) } else { Egress::Rebalancing }
+        let now = self.clock.now;
+        if table.poll_rebalance(now, handoff, ring) {
+            return self.egress_now(i, target);
+        }
+        if let Egress::Remote(location) = old {
+            let probe = |mark| RingProbe { port: target.port, mark, answer: RingAnswer::default() };
+            table.probe(now, |mark| self.handoff.probe(location, probe(mark)));
+        }
+        Egress::Rebalancing
     }
 
     fn egress_now(&self, i: usize, target: Target) -> Egress {
@@ -83,4 +83,13 @@ impl FramePipeline {
     pub(crate) fn wait_for_migration(&self, at: usize) -> Blocked {
         Blocked { at, wait: Wait::Until(self.clock.now + WAIT_INTERVAL) }
     }
+}
+
+/// The progress of a ring that this worker fills. Frames for a pair that is gone wait for nothing.
+fn own_ring(slot: Option<&Slot>) -> OldRing<impl FnOnce(u32) -> bool> {
+    let ring = slot.and_then(Slot::rx_progress);
+    OldRing::Own(Progress {
+        position: ring.map_or(0, |ring| ring.position()),
+        is_past: move |mark| ring.is_none_or(|ring| ring.has_consumed(mark)),
+    })
 }

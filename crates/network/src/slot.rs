@@ -21,7 +21,7 @@ use crate::count::{DropReason, QueueCounters};
 use crate::in_flight::InFlightBursts;
 use crate::passed_grants::PassedGrants;
 use crate::poll_interval::PollInterval;
-use crate::port::{Coalescing, QueueError, QueuePair};
+use crate::port::{Coalescing, QueueError, QueuePair, RxProgress};
 use crate::port_accounts::PortAccounts;
 use crate::receive_debt::ReceiveDebt;
 use crate::restricted::Restricted;
@@ -160,6 +160,12 @@ impl Slot {
     #[inline]
     pub fn is_healthy(&self) -> bool {
         !self.on.failed
+    }
+
+    /// How far the peer has taken what lies in its Rx ring. `None`: nothing lies there, because the
+    /// pair has no ring or is not called any more.
+    pub fn rx_progress(&self) -> Option<&dyn RxProgress> {
+        if self.is_healthy() { self.on.pair.rx_progress() } else { None }
     }
 
     /// The peer broke the protocol: the pair is not called any more, and its port is told.

@@ -2,6 +2,7 @@
 
 use runtime::QueueId;
 
+use super::ring_probe::RingProbe;
 use crate::burst::Burst;
 use crate::port::QueueError;
 use crate::step::Ticks;
@@ -36,6 +37,8 @@ pub struct HandoffBatch {
     /// Frames of the batch that were passed to their receiver and are outstanding. The batch goes
     /// back when all are released.
     pub passed: usize,
+    /// What the batch asks, instead of carrying frames.
+    pub probe: Option<RingProbe>,
     /// Time that the sending worker spent on these frames while a profile was taken.
     pub spent: Ticks,
 }
@@ -56,6 +59,7 @@ impl HandoffBatch {
             error: None,
             number: 0,
             passed: 0,
+            probe: None,
             spent: Ticks::default(),
         }
     }
@@ -64,6 +68,6 @@ impl HandoffBatch {
     pub fn recycle(&mut self) {
         self.burst.reset();
         (self.lost, self.added, self.fault_wait) = (0, 0, 0);
-        (self.error, self.spent) = (None, Ticks::default());
+        (self.error, self.probe, self.spent) = (None, None, Ticks::default());
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::handoff::RingAnswer;
+
 /// The least time for which a flow's frames wait before the flow changes queues: a guest may still
 /// be processing frames that it has taken.
 pub const MIN_QUIET: Duration = Duration::from_millis(1);
@@ -40,6 +42,15 @@ pub struct Progress<P, F> {
     pub is_past: F,
 }
 
+/// The Rx ring of the queue that buckets leave.
+#[derive(Clone, Copy, Debug)]
+pub enum OldRing<F> {
+    /// This worker fills it, and sees its progress.
+    Own(Progress<u32, F>),
+    /// Another worker fills it, and is asked.
+    Foreign,
+}
+
 /// What becomes of frames whose buckets change queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -57,41 +68,91 @@ pub struct Rebalance {
     pub buckets: Moving,
     pub from: u8,
     pub to: u8,
-    pub stage: Stage,
+    stage: Stage,
+    foreign: ForeignRing,
+}
+
+/// What is known of a ring that another worker fills.
+#[derive(Clone, Copy, Debug, Default)]
+struct ForeignRing {
+    /// The batch that asks, or asked last, and when it was sent.
+    asked: Option<(u64, Instant)>,
+    /// Its answer, when that is there.
+    answer: Option<RingAnswer>,
 }
 
 impl Rebalance {
+    /// Buckets of queue `from`, which go to queue `to` if they do not stay.
+    pub fn new(buckets: Moving, from: u8, to: u8) -> Self {
+        Rebalance { buckets, from, to, stage: Stage::Chosen, foreign: ForeignRing::default() }
+    }
+
+    /// Whether none of their frames has come since they were chosen.
+    pub fn is_unused(&self) -> bool {
+        matches!(self.stage, Stage::Chosen)
+    }
+
     /// Handles a frame of these buckets at `now`. `handoff` is the progress of frames in flight to
-    /// the old queue, and `ring` that of the old queue's ring; `None`: it is unknown.
+    /// the old queue.
     pub fn poll(
         &mut self,
         now: Instant,
         handoff: Progress<u64, impl FnOnce(u64) -> bool>,
-        ring: Option<Progress<u32, impl FnOnce(u32) -> bool>>,
+        ring: OldRing<impl FnOnce(u32) -> bool>,
     ) -> Outcome {
         if let Stage::Chosen = self.stage {
             self.stage = Stage::Draining(now, handoff.position);
         }
         if let Stage::Draining(since, sent) = self.stage {
-            if (handoff.is_past)(sent) {
-                let position = ring.as_ref().map_or(0, |ring| ring.position);
-                self.stage = Stage::Quiet(now, position);
-            } else if now.saturating_duration_since(since) >= MAX_QUIET {
-                return Outcome::Stays;
+            let position = match &ring {
+                OldRing::Own(ring) => Some(ring.position),
+                OldRing::Foreign => self.foreign.answer.map(|answer| answer.position),
+            };
+            match position.filter(|_| (handoff.is_past)(sent)) {
+                Some(position) => self.stage = Stage::Quiet(now, position),
+                None => return waits(now, since),
             }
         }
         let Stage::Quiet(since, mark) = self.stage else { return Outcome::Waits };
-        let waited = now.saturating_duration_since(since);
-        let Some(ring) = ring else {
-            return if waited >= MAX_QUIET { Outcome::Moves } else { Outcome::Waits };
+        let is_past = || match ring {
+            OldRing::Own(ring) => (ring.is_past)(mark),
+            OldRing::Foreign => self.foreign.answer.is_some_and(|answer| answer.is_past),
         };
-        if waited >= MIN_QUIET && (ring.is_past)(mark) {
-            Outcome::Moves
-        } else if waited >= MAX_QUIET {
-            // The guest may have been without a CPU all the time.
-            Outcome::Stays
-        } else {
-            Outcome::Waits
+        if now.saturating_duration_since(since) >= MIN_QUIET && is_past() {
+            return Outcome::Moves;
+        }
+        waits(now, since)
+    }
+
+    /// What to ask the worker of a foreign ring at `now`: about this position, if any. `None`:
+    /// nothing yet. There is one question at a time.
+    pub fn question(&self, now: Instant) -> Option<Option<u32>> {
+        let asked = self.foreign.asked.map(|(_, asked)| now.saturating_duration_since(asked));
+        match self.stage {
+            Stage::Draining(..) if asked.is_none() => Some(None),
+            Stage::Quiet(_, mark) if asked >= Some(MIN_QUIET) => {
+                self.foreign.answer.map(|_| Some(mark))
+            }
+            _ => None,
         }
     }
+
+    /// Batch `number` asks, since `now`.
+    pub fn asked(&mut self, number: u64, now: Instant) {
+        self.foreign = ForeignRing { asked: Some((number, now)), answer: None };
+    }
+
+    /// The answer to batch `number`. Answers about an earlier change of queues are ignored.
+    pub fn answered(&mut self, number: u64, answer: RingAnswer) {
+        if self.foreign.asked.is_some_and(|(asked, _)| asked == number) {
+            self.foreign.answer = Some(answer);
+        }
+    }
+}
+
+/// Frames have waited since `since`: longer only within the limit. A guest may have been without a
+/// CPU all the time.
+fn waits(now: Instant, since: Instant) -> Outcome {
+    let is_late = now.saturating_duration_since(since) >= MAX_QUIET;
+    if is_late { Outcome::Stays } else { Outcome::Waits }
 }

@@ -2,12 +2,16 @@ use super::rebalance::{MAX_QUIET, MIN_QUIET};
 use super::*;
 use crate::topology::QueueLocation;
 
-/// Progress of the old queue's ring: all is taken, or nothing, or that is unknown.
-const TAKEN: Ring = Some(Progress { position: 0, is_past: |_| true });
-const LEFT: Ring = Some(Progress { position: 0, is_past: |_| false });
-const UNKNOWN: Ring = None;
+/// Progress of the old queue's ring: all is taken, or nothing, or another worker is asked.
+const TAKEN: Ring = ring(0, |_| true);
+const LEFT: Ring = ring(0, |_| false);
+const FOREIGN: Ring = OldRing::Foreign;
 
-type Ring = Option<Progress<u32, fn(u32) -> bool>>;
+type Ring = OldRing<fn(u32) -> bool>;
+
+const fn ring(position: u32, is_past: fn(u32) -> bool) -> Ring {
+    OldRing::Own(Progress { position, is_past })
+}
 
 fn queue(queue: u64) -> RxQueue {
     RxQueue { queue: QueueId(queue), egress: Egress::Local(queue as usize) }
@@ -157,27 +161,11 @@ fn a_bucket_changes_queues_only_at_rest() {
 fn what_lay_there_first_is_what_has_to_be_taken() {
     let (mut table, _) = rebalance();
     let now = Instant::now();
-    assert_eq!(
-        poll(&mut table, now, ARRIVED, Some(Progress { position: 7, is_past: |_| true })),
-        None
-    );
+    assert_eq!(poll(&mut table, now, ARRIVED, ring(7, |_| true)), None);
     // Others send to that queue meanwhile.
+    assert_eq!(poll(&mut table, now + MIN_QUIET, ARRIVED, ring(9, |mark| mark != 7)), None);
     assert_eq!(
-        poll(
-            &mut table,
-            now + MIN_QUIET,
-            ARRIVED,
-            Some(Progress { position: 9, is_past: |mark| mark != 7 })
-        ),
-        None
-    );
-    assert_eq!(
-        poll(
-            &mut table,
-            now + MIN_QUIET,
-            ARRIVED,
-            Some(Progress { position: 9, is_past: |mark| mark == 7 })
-        ),
+        poll(&mut table, now + MIN_QUIET, ARRIVED, ring(9, |mark| mark == 7)),
         Some(Egress::Local(1))
     );
 }
@@ -192,13 +180,56 @@ fn a_bucket_whose_last_frames_are_not_taken_stays() {
     assert_stays(&mut table, bucket);
 }
 
+/// What the table asks at `now`, in batch `number`.
+fn question(table: &mut IndirectionTable, now: Instant, number: u64) -> Option<Option<u32>> {
+    let mut asked = None;
+    table.probe(now, |mark| {
+        asked = Some(mark);
+        Some(number)
+    });
+    asked
+}
+
 #[test]
-fn frames_of_a_ring_whose_progress_is_unknown_wait_for_the_longest_time() {
+fn another_workers_ring_is_asked_for_its_position_and_then_about_it() {
     let (mut table, _) = rebalance();
-    let now = Instant::now();
-    assert_eq!(poll(&mut table, now, ARRIVED, UNKNOWN), None);
-    assert_eq!(poll(&mut table, now + MAX_QUIET - Duration::from_nanos(1), ARRIVED, UNKNOWN), None);
-    assert_eq!(poll(&mut table, now + MAX_QUIET, ARRIVED, UNKNOWN), Some(Egress::Local(1)));
+    let start = Instant::now();
+    let at = |ms: u32| start + ms * Duration::from_millis(1);
+    let answer = |position, is_past| RingAnswer { position, is_past };
+    assert_eq!(question(&mut table, start, 1), None, "no frame waits yet");
+    assert_eq!(poll(&mut table, start, ARRIVED, FOREIGN), None);
+    assert_eq!(question(&mut table, start, 1), Some(None));
+    assert_eq!(question(&mut table, at(2), 2), None, "one question at a time");
+    assert_eq!(poll(&mut table, at(2), ARRIVED, FOREIGN), None, "its position is unknown");
+    table.answered(1, answer(7, false));
+    assert_eq!(poll(&mut table, at(2), ARRIVED, FOREIGN), None);
+    assert_eq!(question(&mut table, at(2), 2), Some(Some(7)));
+    table.answered(2, answer(8, false));
+    assert_eq!(question(&mut table, at(2), 3), None, "not again at once");
+    assert_eq!(poll(&mut table, at(4), ARRIVED, FOREIGN), None, "nothing is taken yet");
+    assert_eq!(question(&mut table, at(4), 3), Some(Some(7)));
+    table.answered(2, answer(9, true));
+    assert_eq!(poll(&mut table, at(4), ARRIVED, FOREIGN), None, "that was no answer to it");
+    table.answered(3, answer(9, true));
+    assert_eq!(poll(&mut table, at(4), ARRIVED, FOREIGN), Some(Egress::Local(1)));
+}
+
+#[test]
+fn a_bucket_stays_if_another_worker_gives_no_answer() {
+    for answers in [false, true] {
+        let (mut table, bucket) = rebalance();
+        let now = Instant::now();
+        assert_eq!(poll(&mut table, now, ARRIVED, FOREIGN), None);
+        assert_eq!(question(&mut table, now, 1), Some(None));
+        if answers {
+            table.answered(1, RingAnswer { position: 7, is_past: false });
+        }
+        let late = now + MAX_QUIET;
+        let polled = [late, late + MAX_QUIET].map(|now| poll(&mut table, now, ARRIVED, FOREIGN));
+        let stays = Some(Egress::Local(0));
+        assert_eq!(polled, if answers { [None, stays] } else { [stays, None] });
+        assert_stays(&mut table, bucket);
+    }
 }
 
 #[test]
@@ -212,34 +243,15 @@ fn a_bucket_without_frames_is_at_rest() {
 fn what_is_under_way_has_to_arrive_and_rest_counts_from_then_on() {
     let (mut table, _) = rebalance();
     let (now, late) = (Instant::now(), MAX_QUIET - MIN_QUIET);
-    assert_eq!(poll(&mut table, now, Progress { position: 7, is_past: |_| false }, UNKNOWN), None);
+    let sent = |position, is_past: fn(u64) -> bool| Progress { position, is_past };
+    assert_eq!(poll(&mut table, now, sent(7, |_| false), TAKEN), None);
     // Others send meanwhile.
-    assert_eq!(
-        poll(
-            &mut table,
-            now + MIN_QUIET,
-            Progress { position: 9, is_past: |sent| sent != 7 },
-            TAKEN
-        ),
-        None
-    );
-    assert_eq!(
-        poll(&mut table, now + late, Progress { position: 9, is_past: |sent| sent == 7 }, TAKEN),
-        None
-    );
-    assert_eq!(
-        poll(&mut table, now + MAX_QUIET, Progress { position: 9, is_past: |_| false }, UNKNOWN),
-        None
-    );
-    assert_eq!(
-        poll(
-            &mut table,
-            now + late + MAX_QUIET,
-            Progress { position: 9, is_past: |_| false },
-            UNKNOWN
-        ),
-        Some(Egress::Local(1))
-    );
+    assert_eq!(poll(&mut table, now + MIN_QUIET, sent(9, |sent| sent != 7), TAKEN), None);
+    assert_eq!(poll(&mut table, now + late, sent(9, |sent| sent == 7), TAKEN), None);
+    let rested = now + late + MIN_QUIET;
+    let before = rested - Duration::from_nanos(1);
+    assert_eq!(poll(&mut table, before, sent(9, |_| false), TAKEN), None);
+    assert_eq!(poll(&mut table, rested, sent(9, |_| false), TAKEN), Some(Egress::Local(1)));
 }
 
 /// Asserts that the bucket of [`rebalance`] keeps its queue, and is not chosen again at once

@@ -155,6 +155,34 @@ fn a_flow_that_changes_queues_waits_for_nothing_that_was_sent_later() {
     assert!(moved >= 3, "{moved} have changed queues");
 }
 
+/// A guest without a CPU: a flow's next frame would overtake those that lie in the old queue's
+/// ring. The ring is the sender's worker's own, or another one's.
+#[test]
+fn a_flow_stays_with_its_queue_until_the_guest_takes_its_frames() {
+    for worker in [0, 1] {
+        let mut net = Net::new(2);
+        let one = net.port(&[0]).remove(0);
+        let to = net.port(&[worker; 2]);
+        let flows = net.flows_to_the_first(&one, &to, [0, 1]);
+        let mut run = |rounds: usize| {
+            for _ in 0..rounds {
+                let sent = one.completed() + 64;
+                one.send((0..64).map(|at| udp(1, 0, flows[at % flows.len()], 0, 60)));
+                let took = net.until(2 * INTERVAL, || one.completed() == sent);
+                assert!(took < Duration::from_millis(25), "{took:?}");
+                net.pass(Duration::from_millis(1));
+            }
+            (net.rebalanced(), to[1].received().len())
+        };
+        to.iter().for_each(|peer| peer.take(false));
+        let (tried, arrived) = run(600);
+        assert!(tried > 0 && arrived == 0, "worker {worker}: {tried} tried, {arrived} arrived");
+        to.iter().for_each(|peer| peer.take(true));
+        let (_, arrived) = run(2000);
+        assert!(arrived > 0, "worker {worker}");
+    }
+}
+
 /// Where its frames go afterwards may be another queue of the same guest, and of that one's ring
 /// its worker knows nothing.
 #[test]

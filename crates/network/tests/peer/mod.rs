@@ -16,7 +16,7 @@ use network::burst::Burst;
 use network::coalescing::CoalescingLimits;
 use network::fabric::{Fabric, NewPort};
 use network::packet::Packet;
-use network::port::{Coalescing, Notified, QueueError, QueuePair};
+use network::port::{Coalescing, Notified, QueueError, QueuePair, RxProgress};
 use network::restrictions::Restrictions;
 use network::topology::QueueId;
 use parking_lot::Mutex;
@@ -45,6 +45,8 @@ struct State {
     /// Pieces of memory that each frame is put into, beyond the first.
     pieces: u32,
     put: u32,
+    /// Its Rx ring shows that it takes what lies there; `None`: it has no ring.
+    takes: Option<bool>,
     /// Frames that were there at each interrupt for the Rx ring that was not sent at once.
     told: Vec<usize>,
 }
@@ -152,6 +154,11 @@ impl Peer {
         self.state.lock().discards = true;
     }
 
+    /// Has an Rx ring from now on, whose frames it takes or leaves there.
+    pub fn take(&self, takes: bool) {
+        self.state.lock().takes = Some(takes);
+    }
+
     /// Breaks the protocol at the next fetch.
     pub fn misbehave(&self) {
         let mut state = self.state.lock();
@@ -243,6 +250,16 @@ pub fn coalescing_port(
     (fabric.add_port(spec).unwrap(), errors)
 }
 
+impl RxProgress for Pair {
+    fn position(&self) -> u32 {
+        0
+    }
+
+    fn has_consumed(&self, _: u32) -> bool {
+        self.peer.state.lock().takes == Some(true)
+    }
+}
+
 impl QueuePair for Pair {
     fn fetch(&mut self, burst: &mut Burst) -> Result<(), QueueError> {
         let mut state = self.peer.state.lock();
@@ -307,6 +324,10 @@ impl QueuePair for Pair {
         state.stamps.push((ARRIVED.fetch_add(1, Ordering::Relaxed), Instant::now()));
         state.left_to_do.push(*packet.offload);
         Ok(Put::Done)
+    }
+
+    fn rx_progress(&self) -> Option<&dyn RxProgress> {
+        self.peer.state.lock().takes.map(|_| self as &dyn RxProgress)
     }
 
     fn take_extra_pieces(&mut self) -> u32 {
