@@ -11,12 +11,48 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
-/// Where Debian has the daemons.
-const PROGRAMS: &str = "/usr/lib/frr";
+/// The programs of a version of FRR.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The folder of the daemons.
+    daemons: PathBuf,
+    vtysh: PathBuf,
+}
+
+impl Programs {
+    /// The installed ones, of the Debian release.
+    ///
+    /// # Errors
+    /// When FRR is not installed.
+    pub fn installed() -> Result<Programs, GuestError> {
+        Programs::found("/usr/lib/frr".into(), "vtysh".into(), "routing")
+    }
+
+    /// Those of Debian testing, which `scripts/frr` left in the folder `cache`. They announce hosts
+    /// by IPv6 addresses, too.
+    ///
+    /// # Errors
+    /// When they are not there.
+    pub fn testing(cache: &Path) -> Result<Programs, GuestError> {
+        let folder = cache.join("frr");
+        let vtysh = folder.join("vtysh");
+        Programs::found(folder, vtysh, "routing6")
+    }
+
+    fn found(daemons: PathBuf, vtysh: PathBuf, part: &'static str) -> Result<Programs, GuestError> {
+        match daemons.join(Daemon::Bgpd.name()).exists() {
+            true => Ok(Programs { daemons, vtysh }),
+            false => {
+                Err(GuestError::Missing { what: format!("FRR in {}", daemons.display()), part })
+            }
+        }
+    }
+}
 
 /// The daemons of a host. They end when this value goes.
 #[derive(Debug)]
 pub struct Frr {
+    programs: Programs,
     namespace: u32,
     dir: TempDir,
     zebra: Option<ChildProcess>,
@@ -57,28 +93,30 @@ impl Frr {
     ///
     /// # Errors
     /// See [`start`](Self::start).
-    pub fn mesh(hosts: &[(&Namespace, &str)]) -> Result<Vec<Frr>, GuestError> {
+    pub fn mesh(programs: &Programs, hosts: &[(&Namespace, &str)]) -> Result<Vec<Frr>, GuestError> {
         let addresses = hosts.iter().map(|(_, address)| *address);
-        let start = |(host, local): &(&Namespace, &str)| {
+        let start = |(number, (host, local)): (u8, &(&Namespace, &str))| {
             let peers: Vec<&str> = addresses.clone().filter(|peer| peer != local).collect();
-            Frr::start(host, local, &peers)
+            Frr::start(programs, host, number, &peers)
         };
-        hosts.iter().map(start).collect()
+        (1..).zip(hosts).map(start).collect()
     }
 
-    /// Starts the daemons of the host whose address is `local`, with `peers` as other hosts of the
-    /// fabric. All networks of VXLAN devices are announced.
+    /// Starts the daemons of a host with this number, with `peers` as other hosts of the fabric.
+    /// All networks of VXLAN devices are announced.
     ///
     /// # Errors
-    /// When FRR is not installed or cannot be started. Needs root.
-    fn start(host: &Namespace, local: &str, peers: &[&str]) -> Result<Frr, GuestError> {
-        if !Path::new(PROGRAMS).join(Daemon::Bgpd.name()).exists() {
-            return Err(GuestError::Missing { what: "FRR".into(), part: "routing" });
-        }
+    /// When FRR cannot be started. Needs root.
+    fn start(
+        programs: &Programs,
+        host: &Namespace,
+        number: u8,
+        peers: &[&str],
+    ) -> Result<Frr, GuestError> {
         let failed = |source| GuestError::Channel { what: "cannot make a folder for FRR", source };
         let dir = folder().map_err(failed)?;
         let mut bgp = format!(
-            "router bgp 65000\n bgp router-id {local}\n no bgp default ipv4-unicast\n \
+            "router bgp 65000\n bgp router-id 10.9.0.{number}\n no bgp default ipv4-unicast\n \
              neighbor fab peer-group\n neighbor fab remote-as 65000\n \
              neighbor fab timers 10 60\n neighbor fab timers connect 1\n"
         );
@@ -89,7 +127,8 @@ impl Frr {
                 exit-address-family\n";
         fs::write(dir.path().join("zebra.conf"), "").map_err(failed)?;
         fs::write(dir.path().join("bgpd.conf"), bgp).map_err(failed)?;
-        let mut frr = Frr { namespace: host.id(), dir, zebra: None, bgpd: None };
+        let (programs, namespace) = (programs.clone(), host.id());
+        let mut frr = Frr { programs, namespace, dir, zebra: None, bgpd: None };
         frr.begin(Daemon::Zebra)?;
         frr.begin(Daemon::Bgpd)?;
         Ok(frr)
@@ -110,7 +149,7 @@ impl Frr {
         let [dir, file] = ["", daemon.name()].map(|name| self.path(name).display().to_string());
         let mut command = ChildProcess::command("nsenter");
         command.arg(format!("--net=/proc/{}/ns/net", self.namespace)).arg("--");
-        command.arg(format!("{PROGRAMS}/{}", daemon.name()));
+        command.arg(self.programs.daemons.join(daemon.name()));
         command.args(["--vty_socket", &dir, "-z", &format!("{dir}zserv.api"), "-A", "127.0.0.1"]);
         command.args(["-i", &format!("{file}.pid"), "-f", &format!("{file}.conf")]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -145,7 +184,7 @@ impl Frr {
 
     /// What FRR answers to a command; nothing while it does not answer.
     pub fn show(&self, command: &str) -> Json {
-        let mut vtysh = Command::new("vtysh");
+        let mut vtysh = Command::new(&self.programs.vtysh);
         vtysh.arg("--vty_socket").arg(self.dir.path()).args(["-c", &format!("{command} json")]);
         let said = vtysh.stderr(Stdio::null()).output().map(|done| done.stdout);
         serde_json::from_slice(&said.unwrap_or_default()).unwrap_or_default()

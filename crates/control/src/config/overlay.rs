@@ -116,10 +116,8 @@ impl Reader<'_, '_> {
             ("macs", table.macs.as_ref().map(Spanned::span)),
             ("learning", table.learning.as_ref().map(Spanned::span)),
         ];
-        let local_span = table.local.as_ref().map(Spanned::span);
         let networks = self.networks(table.vni, table.vlan, table.vlans);
-        let local = self.local(table.local, table.port);
-        let local = local?;
+        let local = self.local(table.local, table.port)?;
         let transport = self.transport(table.underlay, table.device);
         let peers = self.peers(table.peers, local.ip());
         let macs = self.macs(table.macs, &peers, single);
@@ -128,12 +126,6 @@ impl Reader<'_, '_> {
             ControlPlane::Static => table.learning.is_none_or(Spanned::into_inner),
             ControlPlane::Evpn => false,
         };
-        if control == ControlPlane::Evpn && local.is_ipv6() {
-            let problem = format!("{VALUE} is of IPv6; FRR announces hosts by IPv4 addresses");
-            local_span.iter().for_each(|span| {
-                self.problems.add(self.place.path, "local", span, problem.clone())
-            });
-        }
         if let (ControlPlane::Static, Some(given)) = (control, &table.announce_addresses) {
             let problem = "only with control = \"evpn\" is anything announced; leave it out";
             self.problems.add(self.place.path, "announce-addresses", &given.span(), problem);

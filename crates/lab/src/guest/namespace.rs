@@ -58,7 +58,10 @@ impl Namespace {
             wire.ip(&format!(
                 "link add v{n} type veth peer name e0 netns {id}\nlink set v{n} master u0 up"
             ))?;
-            host.ip(&format!("address add {address}/24 dev e0\nlink set e0 up"))?;
+            host.ip(&match address.contains(':') {
+                true => format!("address add {address}/64 dev e0 nodad\nlink set e0 up"),
+                false => format!("address add {address}/24 dev e0\nlink set e0 up"),
+            })?;
             // As on a wire, no checksum is left to the receiver's card.
             host.run("ethtool", ["-K", "e0", "tx", "off"])?;
         }

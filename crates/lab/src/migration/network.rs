@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::LIMIT;
-use crate::frr::Frr;
+use crate::frr::{Frr, Programs};
 use crate::guest::{Deadline, GuestError, Namespace};
 
 /// The address of the hosts' network, to which guests send.
@@ -133,7 +133,7 @@ impl Network {
                 }
             }
             Between::Vxlan => {}
-            Between::Evpn => self.frr = Frr::mesh(&self.on_wire())?,
+            Between::Evpn => self.frr = Frr::mesh(&Programs::installed()?, &self.on_wire())?,
         }
         Ok(())
     }

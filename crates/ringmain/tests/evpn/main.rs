@@ -12,7 +12,7 @@ use lab::guest::{GuestError, Namespace};
 
 use pings::Pings;
 use requests::Requests;
-use site::{KERNEL, MACS, Site, Underlay, guest};
+use site::{Family, KERNEL, MACS, Site, Underlay, guest};
 
 /// Pairs of hosts, each in both directions.
 const PAIRS: [(usize, usize); 6] = [(0, 1), (1, 0), (0, 2), (2, 0), (1, 2), (2, 1)];
@@ -38,11 +38,11 @@ fn fabric() -> Site {
 
 /// The same with more keys of our overlays.
 fn fabric_with(keys: &str) -> Site {
-    fabric_over(Underlay::Sockets, keys)
+    fabric_over(Underlay::Sockets, Family::V4, keys)
 }
 
-fn fabric_over(underlay: Underlay, keys: &str) -> Site {
-    let site = Site::start(underlay, keys);
+fn fabric_over(underlay: Underlay, family: Family, keys: &str) -> Site {
+    let site = Site::start(underlay, family, keys);
     until_all_is_known(&site);
     site
 }
@@ -57,8 +57,8 @@ fn stream(site: &Site, from: usize, to: usize, v6: bool) {
 }
 
 /// Streams between all hosts that FRR announces, over an underlay of this name.
-fn carries_what_frr_announces(underlay: Underlay, name: &str) {
-    let site = fabric_over(underlay, "");
+fn carries_what_frr_announces(underlay: Underlay, family: Family, name: &str) {
+    let site = fabric_over(underlay, family, "");
     stream(&site, 0, KERNEL, true);
     stream(&site, KERNEL, 1, false);
     stream(&site, 1, 0, false);
@@ -75,28 +75,52 @@ fn carries_what_frr_announces(underlay: Underlay, name: &str) {
 #[test]
 #[ignore = "needs root, FRR, iperf and ping"]
 fn queues_of_cards_carry_what_frr_announces() {
-    carries_what_frr_announces(Underlay::Card, "xdp");
+    carries_what_frr_announces(Underlay::Card, Family::V4, "xdp");
+}
+
+/// The same between IPv6 addresses.
+#[test]
+#[ignore = "needs root, FRR of Debian testing, iperf and ping"]
+fn queues_of_cards_with_ipv6_addresses_carry_what_frr_announces() {
+    carries_what_frr_announces(Underlay::Card, Family::V6, "xdp");
 }
 
 /// The hosts have addresses of their own for their guests' frames.
 #[test]
 #[ignore = "needs root, Linux 6.17, FRR, iperf and ping"]
 fn tap_devices_carry_what_frr_announces() {
-    carries_what_frr_announces(Underlay::Tap, "tap");
+    carries_what_frr_announces(Underlay::Tap, Family::V4, "tap");
+}
+
+/// The same between IPv6 addresses.
+#[test]
+#[ignore = "needs root, Linux 6.17, FRR of Debian testing, iperf and ping"]
+fn tap_devices_with_ipv6_addresses_carry_what_frr_announces() {
+    carries_what_frr_announces(Underlay::Tap, Family::V6, "tap");
 }
 
 #[test]
 #[ignore = "needs root, FRR, iperf and ping"]
 fn guests_of_three_hosts_are_neighbours() {
-    let site = fabric();
+    are_neighbours(&fabric());
+}
+
+/// FRR announces hosts by IPv6 addresses since 10.6.
+#[test]
+#[ignore = "needs root, FRR of Debian testing, iperf and ping"]
+fn guests_of_three_hosts_with_ipv6_addresses_are_neighbours() {
+    are_neighbours(&fabric_over(Underlay::Sockets, Family::V6, ""));
+}
+
+fn are_neighbours(site: &Site) {
     for (from, to) in PAIRS {
         for v6 in [false, true] {
             site.until("both versions", |site| site.ping(from, to, v6, 1300));
         }
     }
-    stream(&site, 0, KERNEL, true);
-    stream(&site, KERNEL, 1, false);
-    stream(&site, 1, 0, false);
+    stream(site, 0, KERNEL, true);
+    stream(site, KERNEL, 1, false);
+    stream(site, 1, 0, false);
     // Our hosts have shadows with another port, and their traffic does not go there.
     let shadow = site.hosts[0].run("ip", ["-details", "-s", "link", "show", "rmvx100"]).unwrap();
     assert!(shadow.contains("dstport 14789") && shadow.contains("nolearning"), "{shadow}");
@@ -116,16 +140,26 @@ fn give_address(site: &Site, host: usize, mac: &str) {
 #[test]
 #[ignore = "needs root, FRR and ping"]
 fn a_guest_moves_between_hosts_and_is_followed() {
-    let site = fabric();
+    moves_and_is_followed(&fabric());
+}
+
+/// The same between IPv6 addresses.
+#[test]
+#[ignore = "needs root, FRR of Debian testing, and ping"]
+fn a_guest_moves_between_hosts_with_ipv6_addresses_and_is_followed() {
+    moves_and_is_followed(&fabric_over(Underlay::Sockets, Family::V6, ""));
+}
+
+fn moves_and_is_followed(site: &Site) {
     for round in 1..=2 {
-        give_address(&site, 0, "02:00:00:00:00:99");
-        give_address(&site, KERNEL, MACS[0]);
+        give_address(site, 0, "02:00:00:00:00:99");
+        give_address(site, KERNEL, MACS[0]);
         site.until("it is at the kernel's host", |site| {
             site.ping(KERNEL, 1, false, 56)
                 && [0, 1].into_iter().all(|host| site.has(host, MACS[0], KERNEL))
         });
-        give_address(&site, KERNEL, MACS[KERNEL]);
-        give_address(&site, 0, MACS[0]);
+        give_address(site, KERNEL, MACS[KERNEL]);
+        give_address(site, 0, MACS[0]);
         site.until("it is back", |site| {
             site.ping(0, 1, false, 56)
                 && site.has(1, MACS[0], 0)

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use lab::daemon::Daemon;
-use lab::frr::Frr;
+use lab::folders;
+use lab::frr::{Frr, Programs};
 use lab::guest::{Deadline, Namespace};
 use serde_json::Value as Json;
 
@@ -16,13 +17,6 @@ const BINARY: &str = env!("CARGO_BIN_EXE_ringmain");
 pub const KERNEL: usize = 2;
 /// The addresses of guests.
 pub const MACS: [&str; 3] = ["02:00:00:00:00:11", "02:00:00:00:00:12", "02:00:00:00:00:13"];
-
-/// The addresses of hosts.
-const HOSTS: [&str; 3] = ["10.9.0.1", "10.9.0.2", "10.9.0.3"];
-/// The addresses that our hosts route to a TAP device, where they have one.
-const ROUTED: [&str; KERNEL] = ["10.9.1.1", "10.9.1.2"];
-/// What guests are told.
-const MTU: u16 = 1450;
 
 /// What carries the datagrams of our hosts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,6 +36,55 @@ impl Underlay {
             Underlay::Tap => "underlay = \"tap\"\ndevice = \"rm-net\"\n",
             Underlay::Card => "underlay = \"xdp\"\ndevice = \"e0\"\n",
         }
+    }
+}
+
+/// The addresses of hosts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    /// FRR of Debian testing announces them.
+    V6,
+}
+
+impl Family {
+    fn hosts(self) -> [&'static str; 3] {
+        match self {
+            Family::V4 => ["10.9.0.1", "10.9.0.2", "10.9.0.3"],
+            Family::V6 => ["fd09::1", "fd09::2", "fd09::3"],
+        }
+    }
+
+    /// The addresses that our hosts route to a TAP device, where they have one.
+    fn routed(self) -> [&'static str; KERNEL] {
+        match self {
+            Family::V4 => ["10.9.1.1", "10.9.1.2"],
+            Family::V6 => ["fd09:1::1", "fd09:1::2"],
+        }
+    }
+
+    /// What guests are told.
+    fn mtu(self) -> u16 {
+        match self {
+            Family::V4 => 1450,
+            Family::V6 => 1430,
+        }
+    }
+
+    /// The switch of the kernel that lets a host forward.
+    fn forwarding(self) -> &'static str {
+        match self {
+            Family::V4 => "net.ipv4.ip_forward=1",
+            Family::V6 => "net.ipv6.conf.all.forwarding=1",
+        }
+    }
+
+    fn frr(self) -> Programs {
+        match self {
+            Family::V4 => Programs::installed(),
+            Family::V6 => Programs::testing(&folders::cache(env!("CARGO_MANIFEST_DIR"))),
+        }
+        .unwrap()
     }
 }
 
@@ -66,14 +109,14 @@ pub fn guest(host: usize, v6: bool) -> String {
 impl Site {
     /// The sources of the second host's guest are locked to its addresses. `keys`: more keys of our
     /// overlays.
-    pub fn start(underlay: Underlay, keys: &str) -> Site {
+    pub fn start(underlay: Underlay, family: Family, keys: &str) -> Site {
         let [hosts, guests] = [(); 2].map(|()| [(); 3].map(|()| Namespace::new().unwrap()));
-        let on_wire: Vec<_> = hosts.iter().zip(HOSTS).collect();
+        let on_wire: Vec<_> = hosts.iter().zip(family.hosts()).collect();
         let wire = Namespace::wire(on_wire.iter().copied()).unwrap();
-        let (mut vteps, mut daemons) = (HOSTS, Vec::new());
+        let (mut vteps, mut daemons) = (family.hosts(), Vec::new());
         if underlay == Underlay::Tap {
-            vteps[..KERNEL].copy_from_slice(&ROUTED);
-            route_vteps(&hosts);
+            vteps[..KERNEL].copy_from_slice(&family.routed());
+            route_vteps(&hosts, family);
         }
         for n in 0..KERNEL {
             daemons.push(start_daemon(
@@ -84,13 +127,13 @@ impl Site {
             ));
             hosts[n].ip(&format!("link set rm-vm netns {}", guests[n].id())).unwrap();
         }
-        make_kernels(&hosts[KERNEL], &guests[KERNEL]);
+        make_kernels(&hosts[KERNEL], vteps[KERNEL], &guests[KERNEL]);
         for (n, guest) in guests.iter().enumerate() {
-            guest.ip(&format!("link set rm-vm address {} mtu {}", MACS[n], MTU)).unwrap();
+            guest.ip(&format!("link set rm-vm address {} mtu {}", MACS[n], family.mtu())).unwrap();
             with_address(guest, "rm-vm", &self::guest(n, false), 24);
             with_address(guest, "rm-vm", &self::guest(n, true), 64);
         }
-        let frr = Frr::mesh(&on_wire).unwrap();
+        let frr = Frr::mesh(&family.frr(), &on_wire).unwrap();
         Site { vteps, daemons, frr, hosts, guests, _wire: wire }
     }
 
@@ -193,11 +236,11 @@ impl Site {
 
 /// Makes all hosts know where the addresses are that our hosts route to their devices, as an
 /// administrator or a routing protocol would.
-fn route_vteps(hosts: &[Namespace; 3]) {
-    for (n, vtep) in ROUTED.iter().enumerate() {
-        hosts[n].run("sysctl", ["-qw", "net.ipv4.ip_forward=1"]).unwrap();
+fn route_vteps(hosts: &[Namespace; 3], family: Family) {
+    for (n, vtep) in family.routed().iter().enumerate() {
+        hosts[n].run("sysctl", ["-qw", family.forwarding()]).unwrap();
         for (_, other) in hosts.iter().enumerate().filter(|(other, _)| *other != n) {
-            other.ip(&format!("route add {vtep}/32 via {}", HOSTS[n])).unwrap();
+            other.ip(&format!("route add {vtep} via {}", family.hosts()[n])).unwrap();
         }
     }
 }
@@ -223,15 +266,14 @@ fn start_daemon(host: &Namespace, n: usize, vtep: &str, keys: &str) -> Daemon {
 /// The bridge learns nothing at the VXLAN device. If it did, the first frame of a guest that moved
 /// away would remove the guest's row before FRR hears of the move; FRR would withdraw the guest and
 /// forget its sequence number.
-fn make_kernels(host: &Namespace, guest: &Namespace) {
+fn make_kernels(host: &Namespace, local: &str, guest: &Namespace) {
     host.ip(&format!(
         "link add br100 type bridge\nlink set br100 addrgenmode none\nlink set br100 up\n\
-         link add vx100 type vxlan id 100 dstport 4789 local {} nolearning\n\
+         link add vx100 type vxlan id 100 dstport 4789 local {local} nolearning\n\
          link set vx100 addrgenmode none\nlink set vx100 master br100 up\n\
          link set vx100 type bridge_slave learning off\n\
          link add vm type veth peer name rm-vm netns {}\n\
          link set vm addrgenmode none\nlink set vm master br100 up",
-        HOSTS[KERNEL],
         guest.id()
     ))
     .unwrap();

@@ -109,9 +109,6 @@ fn mistakes_are_told_with_their_place() {
         let found = net(rest).unwrap_err();
         assert!(found.contains(error), "{rest}: {found}");
     }
-    let evpn = NET.replace("10.0.0.1", "fd00::1") + "control = \"evpn\"\nvni = 1\n";
-    let v6 = parse(&evpn).unwrap_err();
-    assert!(v6.contains("overlay[0].local: \"fd00::1\" is of IPv6"), "{v6}");
     let twice = parse(&format!("{NET}vni = 1\n{NET}vni = 2\n")).unwrap_err();
     assert!(twice.contains("there is a port or an overlay \"net\" already"), "{twice}");
     assert!(twice.contains("give its networks together, in vlans, or another port"), "{twice}");
