@@ -11,13 +11,14 @@
 //! after a pass of a millisecond with faults, and after a measured fault that took long. Passes of
 //! a guest that starts on a busy host are long, too. So this measuring time is short at first. It
 //! doubles each time that such a pass follows soon after its end, up to the time for which a worker
-//! is alert.
+//! is alert. A measured fault that took long only adds the short time: where the host itself is
+//! slow, some faults always take long.
 //!
 //! A worker that loses its processor to another thread needs as long for a burst as one that waits
 //! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged,
-//! or makes a pass long. The worker's own sleeps make no pass long either. Otherwise each sleep of
-//! an idle worker, together with any fault, would start a measurement, which costs three system
-//! calls for each burst.
+//! or makes a pass long. The worker's own sleeps make no pass long either, and are subtracted from
+//! the kernel's count. Otherwise each sleep of an idle worker, together with any fault, would start
+//! a measurement, which costs three system calls for each burst.
 
 use std::time::{Duration, Instant};
 
@@ -46,9 +47,12 @@ const UNMEASURED: u64 = 4096;
 /// How long a worker is alert after a sample that found many faults.
 const ALERT: Duration = Duration::from_secs(10);
 
-/// How long bursts are measured after a sample that found many faults, and at first after a fault
-/// that took long.
+/// How long bursts are measured after a sample that found many faults, after a measured fault that
+/// took long, and at first after a long pass.
 const MEASURED_TIME: Duration = Duration::from_millis(20);
+
+/// A call for a sleep that takes less has not slept.
+const SLEPT: Duration = Duration::from_micros(5);
 
 /// Time from one pass to the next in which a fault may have had to wait.
 const LONG_PASS: Duration = Duration::from_millis(1);
@@ -57,7 +61,7 @@ const LONG_PASS: Duration = Duration::from_millis(1);
 /// us.
 pub const SLOW_FAULT: u64 = 8 * FAULT;
 
-/// Time after a slow fault after which the next slow fault counts as the first one again.
+/// Time after a long pass after which the next one counts as the first one again.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Faults, and what they cost.
@@ -77,16 +81,18 @@ pub struct FaultMeter {
     on: bool,
     /// When the last sample that found many was taken.
     many: Option<Instant>,
-    /// When faults were last found that took long, or may have: after a long pass.
+    /// When a measured fault last took long.
     slow: Option<Instant>,
+    /// When faults were last found that may have taken long: in a long pass.
+    long: Option<Instant>,
     /// How long bursts are measured after that.
     slow_time: Duration,
     /// The pass before this one was long.
     is_long: bool,
-    /// The worker has slept since the last tick.
-    slept: bool,
-    /// The worker has slept since the last sample.
-    slept_since_sample: bool,
+    /// When the worker began to sleep, since the last tick.
+    slept: Option<Instant>,
+    /// How often the worker has slept since the last sample.
+    own_sleeps: u64,
     /// The thread's usage at the last sample, and the time of that sample.
     sampled: (ThreadUsage, Instant),
     /// When the next sample is due.
@@ -107,10 +113,11 @@ impl FaultMeter {
             on: false,
             many: None,
             slow: None,
+            long: None,
             slow_time: MEASURED_TIME,
             is_long: false,
-            slept: false,
-            slept_since_sample: false,
+            slept: None,
+            own_sleeps: 0,
             sampled,
             due: now,
             unmeasured: 0,
@@ -129,8 +136,9 @@ impl FaultMeter {
     /// it.
     #[inline]
     pub fn tick(&mut self, last: Instant, now: Instant) {
-        let slept = std::mem::take(&mut self.slept);
-        if !slept && now.saturating_duration_since(last) >= LONG_PASS {
+        if let Some(slept) = self.slept.take() {
+            self.own_sleeps += u64::from(now.saturating_duration_since(slept) >= SLEPT);
+        } else if now.saturating_duration_since(last) >= LONG_PASS {
             (self.is_long, self.due) = (true, now);
         }
     }
@@ -140,7 +148,7 @@ impl FaultMeter {
     #[inline]
     pub fn sleeps(&mut self, last: Instant, now: Instant) {
         self.tick(last, now);
-        (self.slept, self.slept_since_sample) = (true, true);
+        self.slept = Some(now);
     }
 
     /// Whether a sample is due.
@@ -165,23 +173,23 @@ impl FaultMeter {
         if faults > ms * few || self.unmeasured >= UNMEASURED {
             self.many = Some(now);
         }
-        // Sleeps that are not the worker's own are waits for pages. After one of its own, they
-        // cannot be told apart.
-        let own_sleeps = std::mem::take(&mut self.slept_since_sample);
-        let may_have_waited = used.waited() || own_sleeps;
-        if std::mem::take(&mut self.is_long) && faults > 0 && may_have_waited {
-            self.found_slow(now);
+        // Sleeps that are not the worker's own are waits for pages.
+        let sleeps = used.sleeps.saturating_sub(std::mem::take(&mut self.own_sleeps));
+        let waited = ThreadUsage { sleeps, ..used }.waited();
+        if std::mem::take(&mut self.is_long) && faults > 0 && waited {
+            self.found_long(now);
         }
         let within = |since: Option<Instant>, time| since.is_some_and(|since| now < since + time);
-        self.on = within(self.many, MEASURED_TIME) || within(self.slow, self.slow_time);
+        let are_slow = within(self.slow, MEASURED_TIME) || within(self.long, self.slow_time);
+        self.on = within(self.many, MEASURED_TIME) || are_slow;
         self.due = now + if within(self.many, ALERT) { ALERT_INTERVAL } else { CALM_INTERVAL };
         self.sampled = (usage, now);
         if self.on { std::mem::take(&mut self.unmeasured) } else { 0 }
     }
 
     /// A pass with faults was long.
-    fn found_slow(&mut self, now: Instant) {
-        let since = self.slow.replace(now).map(|last| now.saturating_duration_since(last));
+    fn found_long(&mut self, now: Instant) {
+        let since = self.long.replace(now).map(|last| now.saturating_duration_since(last));
         self.slow_time = match since {
             Some(since) if since < self.slow_time => self.slow_time,
             Some(since) if since < FORGOTTEN => (2 * self.slow_time).min(ALERT),

@@ -144,6 +144,47 @@ fn sleeps_and_preemptions_make_no_pass_long() {
     assert!(pass(start + 200 * MS, 1, 1));
 }
 
+/// The kernel counts the worker's own sleeps, too.
+#[test]
+fn a_preempted_pass_after_sleeps_is_not_long() {
+    for (waits, found) in [(0, false), (1, true)] {
+        let (mut meter, start) = calm();
+        for n in 0..3u32 {
+            let begin = start + n * 5 * MS;
+            switched(1, 0);
+            meter.sleeps(begin, begin + MS / 2);
+            meter.tick(begin, begin + 5 * MS);
+        }
+        // A call that finds something to do at once is no sleep.
+        meter.sleeps(start + 15 * MS, start + 15 * MS);
+        meter.tick(start + 15 * MS, start + 15 * MS + SLEPT / 2);
+        more(1);
+        switched(waits, 1);
+        meter.tick(start + 20 * MS, start + 22 * MS);
+        meter.sample(start + 22 * MS);
+        assert_eq!(meter.is_on(), found, "{waits} waits");
+    }
+}
+
+/// Where the host is slow, a guest's faults take long now and then.
+#[test]
+fn a_measured_fault_that_takes_long_adds_only_the_short_time() {
+    let (mut meter, start) = calm();
+    let mut now = start;
+    for _ in 0..10 {
+        now += ALERT + MS;
+        more(1);
+        meter.tick(now - MS, now);
+        meter.sample(now);
+    }
+    assert_eq!((meter.slow_time, meter.is_on()), (ALERT, true));
+    meter.slow = Some(now + ALERT);
+    meter.sample(now + ALERT + MEASURED_TIME / 2);
+    assert!(meter.is_on());
+    meter.sample(now + ALERT + MEASURED_TIME);
+    assert!(!meter.is_on());
+}
+
 #[test]
 fn a_pass_that_is_long_before_a_sleep_counts() {
     let (mut meter, start) = calm();
