@@ -8,8 +8,8 @@
 //! faults until some time after the last one. So a guest that starts is measured for little longer
 //! than it takes to touch each of its pages for the first time. A peer that pauses to end the
 //! measuring gains a millisecond. A few faults matter, too, if they take long: bursts are measured
-//! after a pass of a millisecond with faults, and after a measured fault that took long. Passes of
-//! a guest that starts on a busy host are long, too. So this measuring time is short at first. It
+//! after a pass of a millisecond whose faults took long on average, and after a measured fault that
+//! took long. Passes of a guest that starts on a busy host are long, too. So this measuring time is short at first. It
 //! doubles each time that such a pass follows soon after its end, up to the time for which a worker
 //! is alert. A measured fault that took long only adds the short time: where the host itself is
 //! slow, some faults always take long.
@@ -87,8 +87,8 @@ pub struct FaultMeter {
     long: Option<Instant>,
     /// How long bursts are measured after that.
     slow_time: Duration,
-    /// The pass before this one was long.
-    is_long: bool,
+    /// How long the pass before this one took, if it was long.
+    long_pass: Option<Duration>,
     /// When the worker began to sleep, since the last tick.
     slept: Option<Instant>,
     /// How often the worker has slept since the last sample.
@@ -115,7 +115,7 @@ impl FaultMeter {
             slow: None,
             long: None,
             slow_time: MEASURED_TIME,
-            is_long: false,
+            long_pass: None,
             slept: None,
             own_sleeps: 0,
             sampled,
@@ -136,10 +136,11 @@ impl FaultMeter {
     /// it.
     #[inline]
     pub fn tick(&mut self, last: Instant, now: Instant) {
+        let passed = now.saturating_duration_since(last);
         if let Some(slept) = self.slept.take() {
             self.own_sleeps += u64::from(now.saturating_duration_since(slept) >= SLEPT);
-        } else if now.saturating_duration_since(last) >= LONG_PASS {
-            (self.is_long, self.due) = (true, now);
+        } else if passed >= LONG_PASS {
+            (self.long_pass, self.due) = (Some(passed), now);
         }
     }
 
@@ -176,7 +177,10 @@ impl FaultMeter {
         // Sleeps that are not the worker's own are waits for pages.
         let sleeps = used.sleeps.saturating_sub(std::mem::take(&mut self.own_sleeps));
         let waited = ThreadUsage { sleeps, ..used }.waited();
-        if std::mem::take(&mut self.is_long) && faults > 0 && waited {
+        // As many faults as a guest's start causes may fill a pass without a wait.
+        let explained = Duration::from_nanos(faults.saturating_mul(SLOW_FAULT) / COST_PER_NS);
+        let was_slow = self.long_pass.take().is_some_and(|passed| passed >= explained);
+        if was_slow && faults > 0 && waited {
             self.found_long(now);
         }
         let within = |since: Option<Instant>, time| since.is_some_and(|since| now < since + time);

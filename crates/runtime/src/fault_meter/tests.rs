@@ -144,6 +144,21 @@ fn sleeps_and_preemptions_make_no_pass_long() {
     assert!(pass(start + 200 * MS, 1, 1));
 }
 
+/// As many as when a guest touches its memory for the first time.
+#[test]
+fn a_pass_that_is_long_for_many_short_faults_is_not_slow() {
+    let slow = Duration::from_nanos(SLOW_FAULT / COST_PER_NS);
+    for (time, found) in [(slow * 299, false), (slow * 300, true)] {
+        let (mut meter, start) = calm();
+        // Less than what counts as many.
+        more(300);
+        let end = start + 100 * MS;
+        meter.tick(end - time, end);
+        meter.sample(end);
+        assert_eq!(meter.is_on(), found, "{time:?}");
+    }
+}
+
 /// The kernel counts the worker's own sleeps, too.
 #[test]
 fn a_preempted_pass_after_sleeps_is_not_long() {
