@@ -7,12 +7,14 @@
 //! for a while: it samples each millisecond, and bursts are measured from a millisecond with many
 //! faults until some time after the last one. So a guest that starts is measured for little longer
 //! than it takes to touch each of its pages for the first time. A peer that pauses to end the
-//! measuring gains a millisecond. A few faults matter, too, if they take long: bursts are measured
-//! after a pass of a millisecond whose faults took long on average, and after a measured fault that
-//! took long. Passes of a guest that starts on a busy host are long, too. So this measuring time is short at first. It
-//! doubles each time that such a pass follows soon after its end, up to the time for which a worker
-//! is alert. A measured fault that took long only adds the short time: where the host itself is
-//! slow, some faults always take long.
+//! measuring gains a millisecond.
+//!
+//! A few faults matter, too, if they take long: bursts are measured after a pass of a millisecond
+//! whose faults took long on average, and after a measured fault that took long. Passes of a guest
+//! that starts on a busy host may take as long. So the measuring time after such a pass is short at
+//! first. It doubles each time that another one follows soon after its end, up to the time for
+//! which a worker is alert. A measured fault that took long only adds the short time: where the
+//! host itself is slow, some faults always take long.
 //!
 //! A worker that loses its processor to another thread needs as long for a burst as one that waits
 //! for a page. The kernel counts the two apart ([`ThreadUsage`]), and only the second is charged,
