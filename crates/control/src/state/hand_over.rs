@@ -44,16 +44,18 @@ impl DaemonState {
 
     /// Hands over to the process at the other end of `stream`. Returns if this process continues.
     pub(super) fn hand_over(&self, stream: UnixStream) {
-        let Some(_one) = self.giver.try_begin() else {
+        let Some(one) = self.giver.try_begin() else {
             warn!("another process is taking over already");
             return;
         };
         // No reload may run meanwhile.
-        let _reloading = self.reloading.lock();
+        let reloading = self.reloading.lock();
         info!("a new process is about to take over");
         let obstacles =
             |ports: &Ports| Giver::manifest(&[FORMAT], ports, self.disk_names(), None).map(drop);
         let reason = self.giver.give(stream, &self.fabric, &self.ports, obstacles);
+        // Whoever reads this line may start the next process at once.
+        drop((reloading, one));
         warn!(reason, "not handed over; this daemon goes on");
     }
 
