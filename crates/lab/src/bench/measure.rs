@@ -13,8 +13,9 @@ use load::Report;
 /// Most rounds for each that is wanted, until enough of them can be compared.
 const MOST_ROUNDS: u32 = 3;
 
-/// The same until the ratio is known.
-const MOST_UNTIL_STEADY: u32 = 4;
+/// The same until the ratio is known. Where a machine wanders between two paces, ratios of single
+/// rounds differ by a factor of two, and the median of 20 still by a fifth.
+const MOST_UNTIL_STEADY: u32 = 16;
 
 /// How rounds are made.
 #[derive(Clone, Copy, Debug)]

@@ -109,6 +109,7 @@ fn line(row: &Row, ceiling: bool) -> String {
         0 => String::new(),
         n => format!("  ({n} disturbed)"),
     };
+    let unsettled = row.unsettled.map(|[low, high]| format!("  (ratio in {low:.2}-{high:.2})"));
     let mut text = format!(
         "{:<27} {:>9}  {:>18}  {:>18}  {:>16}",
         row.title,
@@ -123,7 +124,7 @@ fn line(row: &Row, ceiling: bool) -> String {
         // Writing to a string does not fail.
         let _ = write!(text, "  {figure:>18}  {ratio:>16}");
     }
-    let _ = write!(text, "  {goal:>7}  {mark:<7}{disturbed}");
+    let _ = write!(text, "  {goal:>7}  {mark:<7}{disturbed}{}", unsettled.unwrap_or_default());
     text.trim_end().to_owned()
 }
 
@@ -159,6 +160,7 @@ mod tests {
             ceiling: None,
             goal: Some(Goal::Times(1.4)),
             reached: Some(true),
+            unsettled: Some([1.4, 1.61]),
             samples: Vec::new(),
             disturbed: 1,
             repeated: 0,
@@ -172,6 +174,7 @@ mod tests {
             "1.50 (1.50-1.50)",
             "1.4 x  reached",
             "(1 disturbed)",
+            "(ratio in 1.40-1.61)",
         ] {
             assert!(text.contains(part), "{part} is missing in {text}");
         }

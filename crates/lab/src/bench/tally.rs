@@ -99,6 +99,9 @@ pub struct Row {
     pub goal: Option<Goal>,
     /// Whether the goal was reached.
     pub reached: Option<bool>,
+    /// Where the ratio to the peer lies with a probability of 95 %, if that is not known within
+    /// 10 %.
+    pub unsettled: Option<[f64; 2]>,
     /// All runs.
     pub samples: Vec<Sample>,
     /// Runs among these that were disturbed. They count only for those who have no others.
@@ -163,7 +166,7 @@ impl Tally {
             return true;
         };
         let interval = median_interval(self.ratios(*unit, 0, *other).runs);
-        interval.is_some_and(|[low, high]| high <= low * STEADY)
+        interval.is_some_and(is_narrow)
     }
 
     /// One row for each unit.
@@ -185,11 +188,14 @@ impl Tally {
         let (peer, ceiling) = (beside(Who::Peer, self.peer), beside(Who::Ceiling, "bare copy"));
         let ratio = |beside: &Option<Beside>| beside.as_ref().and_then(|it| it.ratio.median);
         let (to_peer, to_bare) = (ratio(&peer), ratio(&ceiling));
+        let interval = |peer: &Beside| median_interval(peer.ratio.runs.clone());
+        let unsettled = peer.as_ref().filter(|_| self.point.follows_state()).and_then(interval);
         Row {
             point: self.point.name,
             title: self.point.title,
             options: self.point.options(),
             unit,
+            unsettled: unsettled.filter(|interval| !is_narrow(*interval)),
             reached: goal.and_then(|goal| goal.is_reached(ringmain.median, to_peer, to_bare)),
             ringmain,
             peer,
@@ -211,6 +217,11 @@ impl Tally {
         };
         Series::of(of(Who::Ringmain).filter_map(pair).collect())
     }
+}
+
+/// Whether a ratio within this interval counts as known.
+fn is_narrow([low, high]: [f64; 2]) -> bool {
+    high <= low * STEADY
 }
 
 impl Run {
@@ -302,10 +313,13 @@ mod tests {
         };
         add(&mut tally, 1..5);
         assert!(tally.is_steady(&all));
+        assert_eq!(tally.rows()[0].unsettled, None);
         add(&mut tally, 5..6);
         assert!(!tally.is_steady(&all));
+        assert_eq!(tally.rows()[0].unsettled, Some([1.0, 1.5]));
         add(&mut tally, 6..20);
         assert!(tally.is_steady(&all));
+        assert_eq!(tally.rows()[0].unsettled, None);
     }
 
     #[test]
