@@ -68,6 +68,9 @@ fn with_evpn_nothing_is_learned_from_frames() {
     let more = net("vni = 1\ncontrol = \"evpn\"\nannounce-addresses = true").unwrap();
     assert!(more.announce_addresses && !spec.can_become(&more));
     assert_eq!(spec.changed_keys(&more), ["announce_addresses"]);
+    let v6 = parse(&(NET.replace("10.0.0.1", "fd00::1") + "vni = 1\ncontrol = \"evpn\"")).unwrap();
+    let v6 = &v6.overlays[0];
+    assert!(v6.local.is_ipv6() && v6.control == ControlPlane::Evpn);
     let other = net("vni = 1\nlearning = false").unwrap();
     assert!(!spec.can_become(&other) && spec.changed_keys(&other) == ["control"]);
 }
