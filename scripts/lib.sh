@@ -15,6 +15,15 @@ mirror() {
   echo "${found:-http://deb.debian.org/debian}"
 }
 
+# Options in `own` for an apt with package lists of its own in folder $1: those of suite $2, from the
+# mirror that the machine uses. The package sources of the machine stay as they are.
+own_apt() {
+  mkdir -p "$1/apt/lists/partial" "$1/apt/archives/partial"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(mirror) $2 main" >"$1/apt/sources"
+  own=(-o Dir::Etc::SourceList="$1/apt/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$1/apt/lists"
+    -o Dir::Cache="$1/apt" -o APT::Sandbox::User=root)
+}
+
 # Runs a command that may take long: its name and a running clock on a terminal, its name and the
 # time it took elsewhere. What it prints is shown only when it fails.
 step() {
