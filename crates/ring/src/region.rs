@@ -9,6 +9,7 @@ mod account;
 mod file_watch;
 mod mapping;
 mod memory_faults;
+mod prefetch;
 mod read_fd;
 mod table;
 mod write_log;

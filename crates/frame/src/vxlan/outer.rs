@@ -102,19 +102,94 @@ pub struct Outer {
 
 impl Outer {
     /// The bytes.
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
+
+    /// Appends bytes. There is room for all that a template writes.
+    fn push(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+}
+
+/// The headers of a tunnel without what differs between frames: lengths, checksums, and the source
+/// port, which are zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Prefix {
+    outer: Outer,
+    /// Where the UDP header begins.
+    udp_at: usize,
+    /// The sum over the header of IPv4.
+    ip: Sum,
+    /// The sum over the pseudo header.
+    pseudo: Sum,
+    /// The sum over UDP and VXLAN headers.
+    udp: Sum,
 }
 
 impl Template {
-    /// The headers of one inner frame of `inner_len` bytes, from `source_port`.
+    /// The headers of one inner frame: see [`Prefix::headers`].
+    ///
+    /// # Errors
+    /// Those of [`Prefix::headers`].
+    pub fn headers(
+        &self,
+        source_port: u16,
+        inner_len: usize,
+        inner: Covered<'_>,
+    ) -> Result<Outer, BadOffload> {
+        self.prefix().headers(source_port, inner_len, inner)
+    }
+
+    /// What the headers of all frames of this tunnel share.
     ///
     /// The identification of IPv4 is zero: the datagram may not be fragmented (RFC 6864, 4.1).
+    pub fn prefix(&self) -> Prefix {
+        const DONT_FRAGMENT: u8 = 0x40;
+        let mut outer = Outer { bytes: [0; OUTER_V6], len: 0 };
+        outer.push(&self.link.1.0);
+        outer.push(&self.link.0.0);
+        let (mut ip, mut pseudo) = (Sum::new(), Sum::new());
+        match self.ends {
+            Ends::V4(source, destination) => {
+                let (source, destination) = (source.octets(), destination.octets());
+                pseudo.add_pseudo_v4(source, destination, proto::UDP, 0);
+                outer.push(&ethertype::IPV4.to_be_bytes());
+                let fixed = [0x45, 0, 0, 0, 0, 0, DONT_FRAGMENT, 0, self.ttl, proto::UDP, 0, 0];
+                outer.push(&fixed);
+                outer.push(&source);
+                outer.push(&destination);
+                ip.add(&outer.as_slice()[14..]);
+            }
+            Ends::V6(source, destination) => {
+                let (source, destination) = (source.octets(), destination.octets());
+                pseudo.add_pseudo_v6(source, destination, proto::UDP, 0);
+                outer.push(&ethertype::IPV6.to_be_bytes());
+                outer.push(&[0x60, 0, 0, 0, 0, 0, proto::UDP, self.ttl]);
+                outer.push(&source);
+                outer.push(&destination);
+            }
+        }
+        let udp_at = outer.len;
+        let [hi, lo] = self.port.to_be_bytes();
+        outer.push(&[0, 0, hi, lo, 0, 0, 0, 0]);
+        outer.push(&self.vni.header());
+        let udp = Sum::of(&outer.as_slice()[udp_at..]);
+        Prefix { outer, udp_at, ip, pseudo, udp }
+    }
+}
+
+impl Prefix {
+    /// The headers of one inner frame of `inner_len` bytes, from `source_port`.
     ///
     /// # Errors
     /// [`BadOffload::CsumRange`] when the inner checksum is not in the bytes that were given, or
     /// [`BadOffload::GsoSize`] when the datagram would be longer than 65535 bytes.
+    #[inline]
     pub fn headers(
         &self,
         source_port: u16,
@@ -124,66 +199,33 @@ impl Template {
         let datagram = u16::try_from(UDP_LEN + VXLAN_LEN + inner_len);
         let datagram = datagram.ok().filter(|len| *len <= u16::MAX - 20);
         let datagram = datagram.ok_or(BadOffload::GsoSize)?;
-        let mut udp = [0; UDP_LEN + VXLAN_LEN];
-        udp[..2].copy_from_slice(&source_port.to_be_bytes());
-        udp[2..4].copy_from_slice(&self.port.to_be_bytes());
-        udp[4..6].copy_from_slice(&datagram.to_be_bytes());
-        udp[UDP_LEN..].copy_from_slice(&self.vni.header());
-        let inner = inner.sum()?;
-        let mut outer = Outer { bytes: [0; OUTER_V6], len: 0 };
-        outer.push(&self.link.1.0);
-        outer.push(&self.link.0.0);
-        let mut all = Sum::new();
-        match self.ends {
-            Ends::V4(source, destination) => {
-                let (source, destination) = (source.octets(), destination.octets());
-                all.add_pseudo_v4(source, destination, proto::UDP, datagram.into());
-                outer.push(&ethertype::IPV4.to_be_bytes());
-                outer.push(&self.ipv4(source, destination, datagram + 20));
-            }
-            Ends::V6(source, destination) => {
-                let (source, destination) = (source.octets(), destination.octets());
-                all.add_pseudo_v6(source, destination, proto::UDP, datagram.into());
-                outer.push(&ethertype::IPV6.to_be_bytes());
-                let [hi, lo] = datagram.to_be_bytes();
-                outer.push(&[0x60, 0, 0, 0, hi, lo, proto::UDP, self.ttl]);
-                outer.push(&source);
-                outer.push(&destination);
-            }
+        let mut outer = self.outer;
+        let mut put = |at: usize, value: u16| {
+            outer.bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        };
+        if self.udp_at == OUTER_V4 - UDP_LEN - VXLAN_LEN {
+            let (mut ip, len) = (self.ip, datagram + 20);
+            ip.add_u16(len);
+            put(16, len);
+            put(24, ip.checksum());
+        } else {
+            put(18, datagram);
         }
-        let checksum = match inner {
+        let mut all = self.pseudo;
+        all.add_u16(datagram);
+        let checksum = match inner.sum()? {
             Some(inner) => {
-                all.append(Sum::of(&udp));
+                all.append(self.udp);
+                all.add_u16(source_port);
+                all.add_u16(datagram);
                 all.append(inner);
                 all.checksum_nonzero()
             }
             None => all.fold(),
         };
-        udp[6..8].copy_from_slice(&checksum.to_be_bytes());
-        outer.push(&udp);
+        put(self.udp_at, source_port);
+        put(self.udp_at + 4, datagram);
+        put(self.udp_at + 6, checksum);
         Ok(outer)
-    }
-
-    fn ipv4(&self, source: [u8; 4], destination: [u8; 4], len: u16) -> [u8; 20] {
-        const DONT_FRAGMENT: u8 = 0x40;
-        let mut ip = [0; 20];
-        ip[0] = 0x45;
-        ip[2..4].copy_from_slice(&len.to_be_bytes());
-        (ip[6], ip[8], ip[9]) = (DONT_FRAGMENT, self.ttl, proto::UDP);
-        ip[12..16].copy_from_slice(&source);
-        ip[16..].copy_from_slice(&destination);
-        let checksum = Sum::of(&ip).checksum();
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-        ip
-    }
-}
-
-impl Outer {
-    /// Appends bytes. There is room for all that a template writes.
-    fn push(&mut self, bytes: &[u8]) {
-        if let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
-            room.copy_from_slice(bytes);
-            self.len += bytes.len();
-        }
     }
 }

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use frame::VNET_LEN;
+use frame::vxlan::VXLAN_LEN;
 use overlay::Refusal;
 
 /// What a buffer was filled with: a datagram, or several of one sender.
@@ -18,6 +19,8 @@ pub(super) struct Arrival {
     pub segment: u32,
     /// The sender, or why the datagrams are refused.
     pub source: Result<IpAddr, Refusal>,
+    /// The VXLAN header of the only datagram, if it has been read.
+    pub header: Option<[u8; VXLAN_LEN]>,
     /// The offloads of the inner frame, which is the only one.
     pub offload: Option<[u8; VNET_LEN]>,
 }
@@ -25,6 +28,7 @@ pub(super) struct Arrival {
 impl Arrival {
     /// A buffer with a datagram that is refused.
     pub fn refused(buffer: u16, refusal: Refusal) -> Arrival {
-        Arrival { buffer, at: 0, len: 1, segment: 1, source: Err(refusal), offload: None }
+        let source = Err(refusal);
+        Arrival { buffer, at: 0, len: 1, segment: 1, source, header: None, offload: None }
     }
 }

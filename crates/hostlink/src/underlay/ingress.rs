@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -33,6 +34,14 @@ const COALESCED: u16 = 64;
 /// buffer more, which is never filled.
 const COALESCING_BUFFERS: usize = 64;
 const _: () = assert!(COALESCING_BUFFERS * COALESCED as usize * VNET_LEN <= 65_536);
+
+/// A datagram that was admitted. Those that follow nearly always have the same VTEP and network.
+struct Admission {
+    source: IpAddr,
+    header: [u8; VXLAN_LEN],
+    /// The port that the datagram came in on.
+    port: PortId,
+}
 
 /// A coalesced frame to which segments may still be added. It is the newest frame.
 struct Open {
@@ -107,9 +116,9 @@ impl IngressPair {
         if self.arrivals.is_empty() {
             return received.map(|()| false);
         }
-        let mut datagrams = 0;
+        let (mut datagrams, mut last) = (0, None);
         for at in 0..self.arrivals.len() {
-            datagrams += self.admit(self.arrivals[at]);
+            datagrams += self.admit(self.arrivals[at], &mut last);
         }
         let calls = self.receiver.calls(self.arrivals.len());
         self.arrivals.clear();
@@ -117,17 +126,16 @@ impl IngressPair {
         received.map(|()| self.has_frames())
     }
 
-    /// Admits the frames of a buffer one by one. Returns how many datagrams came.
-    fn admit(&mut self, one: Arrival) -> u64 {
+    /// Admits the frames of a buffer one by one. Returns how many datagrams came. `last`: the
+    /// newest admission of this burst.
+    fn admit(&mut self, one: Arrival, last: &mut Option<Admission>) -> u64 {
         let (mut at, mut datagrams) = (one.at, 0);
         let end = one.at + one.len;
-        // All datagrams came from one VTEP, and nearly always in one network.
-        let mut last: Option<([u8; VXLAN_LEN], PortId)> = None;
         self.coalesced = 0;
         loop {
             let len = one.segment.min(end - at);
             datagrams += 1;
-            match self.ingress(&one, at, len, &mut last) {
+            match self.ingress(&one, at, len, last) {
                 Ok(port) => self.admit_frame(&one, at, len, port),
                 Err(refusal) => self.shared.counters.refused(refusal),
             }
@@ -225,21 +233,32 @@ impl IngressPair {
         one: &Arrival,
         at: u32,
         len: u32,
-        last: &mut Option<([u8; VXLAN_LEN], PortId)>,
+        last: &mut Option<Admission>,
     ) -> Result<PortId, Refusal> {
         let source = one.source?;
-        let mut head = [0; VXLAN_LEN];
-        let known = head.len().min(len as usize);
-        let place = self.receiver.place(one.buffer) + u64::from(at);
-        self.receiver.memory().read(place, &mut head[..known]).map_err(|_| Refusal::Malformed)?;
+        let known = VXLAN_LEN.min(len as usize);
+        let header = match one.header {
+            Some(header) => header,
+            None => self.header(one, at, known)?,
+        };
         match last {
-            Some((header, port)) if *header == head && len >= 22 => Ok(*port),
+            Some(last) if (last.source, last.header) == (source, header) && len >= 22 => {
+                Ok(last.port)
+            }
             _ => {
-                let port = self.table.admit(source, &head[..known], len as usize)?;
-                *last = Some((head, port));
+                let port = self.table.admit(source, &header[..known], len as usize)?;
+                *last = Some(Admission { source, header, port });
                 Ok(port)
             }
         }
+    }
+
+    /// The VXLAN header at `at` in a buffer, of which `known` bytes are there.
+    fn header(&self, one: &Arrival, at: u32, known: usize) -> Result<[u8; VXLAN_LEN], Refusal> {
+        let mut header = [0; VXLAN_LEN];
+        let place = self.receiver.place(one.buffer) + u64::from(at);
+        let read = self.receiver.memory().read(place, &mut header[..known]);
+        read.map(|()| header).map_err(|_| Refusal::Malformed)
     }
 
     /// The next frame that is not under way.

@@ -111,6 +111,7 @@ impl Receiver {
                         len: one.len,
                         segment: one.segment,
                         source: if cut { Err(Refusal::Malformed) } else { source },
+                        header: None,
                         offload: None,
                     });
                 };

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use frame::vxlan::outer::Template;
+use frame::vxlan::outer::{Prefix, Template};
 use frame::{Accepts, Headers, Mac, flow_hash};
 use network::burst::{AHEAD, Burst};
 use network::packet::Packet;
@@ -42,11 +42,11 @@ impl CardEgress {
         CardEgress { destination, sender, counters }
     }
 
-    /// The template with the next hop's present address; `None`: the address is not known.
-    fn template(&self) -> Option<Template> {
+    /// The tunnel's headers with the next hop's present address; `None`: the address is not known.
+    fn tunnel(&self) -> Option<Prefix> {
         let Destination { template, next_hop } = &self.destination;
         let own: Mac = template.link.0;
-        next_hop.get().map(|hop| Template { link: (own, hop), ..*template })
+        next_hop.get().map(|hop| Template { link: (own, hop), ..*template }.prefix())
     }
 
     fn sender(&self) -> MutexGuard<'_, CardSender> {
@@ -83,14 +83,14 @@ impl QueuePair for CardEgress {
     }
 
     fn put(&mut self, packet: &Packet<'_>, _: &mut GrantCopyBatch) -> Result<Put, QueueError> {
-        let Some(template) = self.template() else {
+        let Some(tunnel) = self.tunnel() else {
             self.counters.unreachable(1);
             return Ok(Put::Done);
         };
         let mut headers = Headers::default();
         let known = frame::parse_into(packet.head, &mut headers);
         let hash = if known { flow_hash(&headers, packet.head) } else { 0 };
-        let sent = self.sender().add(&template, hash, packet)?;
+        let sent = self.sender().add(&tunnel, hash, packet)?;
         Ok(self.count(sent))
     }
 
@@ -101,7 +101,7 @@ impl QueuePair for CardEgress {
         _: bool,
         _: &mut GrantCopyBatch,
     ) -> (usize, Result<Put, QueueError>) {
-        let Some(template) = self.template() else {
+        let Some(tunnel) = self.tunnel() else {
             self.counters.unreachable(run.len() as u64);
             return (run.len(), Ok(Put::Done));
         };
@@ -109,7 +109,7 @@ impl QueuePair for CardEgress {
         let mut add = |i: usize| {
             burst.prefetch(i + AHEAD);
             let hash = flow_hash(&burst.frames()[i].headers, burst.head(i).as_slice());
-            match sender.add(&template, hash, &burst.packet(i))? {
+            match sender.add(&tunnel, hash, &burst.packet(i))? {
                 Sent::Taken => taken += 1,
                 Sent::Full => self.counters.full(1),
                 Sent::Refused => return Ok(Put::Refused),

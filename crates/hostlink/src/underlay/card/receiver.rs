@@ -22,6 +22,10 @@ pub(in super::super) struct CardReceiver {
     receiver: ring::xdp::Receiver,
     pages: Arc<Memory>,
     local: SocketAddr,
+    /// Frames that were taken and not looked at yet.
+    taken: Vec<Descriptor>,
+    /// A copy of the frame that is looked at.
+    frame: Box<[u8; PAGE as usize]>,
 }
 
 impl CardReceiver {
@@ -34,7 +38,8 @@ impl CardReceiver {
         pages: Arc<Memory>,
         local: SocketAddr,
     ) -> CardReceiver {
-        CardReceiver { receiver, pages, local }
+        let (taken, frame) = (Vec::with_capacity(BURST), Box::new([0; PAGE as usize]));
+        CardReceiver { receiver, pages, local, taken, frame }
     }
 
     /// The memory that the pages are in.
@@ -67,21 +72,30 @@ impl CardReceiver {
             free.pop();
         }
         self.receiver.publish()?;
-        while arrivals.len() < BURST
+        while self.taken.len() < BURST
             && let Some(frame) = self.receiver.frames.take()?
         {
+            // The bytes come from the memory of all frames of a burst at once.
+            self.pages.prefetch(frame.addr, frame.len as usize);
+            self.taken.push(frame);
+        }
+        self.receiver.frames.release()?;
+        for at in 0..self.taken.len() {
+            let frame = self.taken[at];
             let buffer = (frame.addr / PAGE) as u16;
             let arrival = self.arrival(buffer, frame);
             arrivals.push(arrival.unwrap_or_else(|refusal| Arrival::refused(buffer, refusal)));
         }
-        self.receiver.frames.release()?;
+        self.taken.clear();
         Ok(())
     }
 
-    fn arrival(&self, buffer: u16, frame: Descriptor) -> Result<Arrival, Refusal> {
+    fn arrival(&mut self, buffer: u16, frame: Descriptor) -> Result<Arrival, Refusal> {
         let Descriptor { addr, len } = frame;
-        let outer = datagram::outer_headers(&self.pages, addr, len as usize, self.local)?;
-        datagram::verify(&self.pages, addr, &outer)?;
+        let frame = self.frame.get_mut(..len as usize).ok_or(Refusal::Malformed)?;
+        self.pages.read(addr, frame).map_err(|_| Refusal::Malformed)?;
+        let outer = datagram::outer_headers(frame, frame.len(), self.local)?;
+        datagram::verify(frame, &outer)?;
         let payload = (outer.inner_len + VXLAN_LEN) as u32;
         Ok(Arrival {
             buffer,
@@ -89,6 +103,7 @@ impl CardReceiver {
             len: payload,
             segment: payload,
             source: Ok(outer.source),
+            header: frame[..outer.inner_at].last_chunk().copied(),
             offload: None,
         })
     }

@@ -4,15 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use frame::Sum;
-use frame::vxlan::outer::{Covered, OUTER_V6, Template};
+use frame::vxlan::outer::{Covered, OUTER_V6, Prefix};
 use frame::vxlan::source_port;
 use network::packet::Packet;
 use network::port::QueueError;
 use ring::region::Memory;
 use ring::xdp::{Descriptor, PAGE};
-
-/// Bytes of the longest inner frame that fits into a page behind outer headers.
-const LONGEST: usize = PAGE as usize - OUTER_V6;
 
 /// What became of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,37 +28,38 @@ pub(in super::super) struct CardSender {
     sender: ring::xdp::Sender,
     pages: Arc<Memory>,
     free: Vec<u64>,
-    /// A private copy of the inner frame: its bytes are summed and written, and a guest may change
-    /// its own meanwhile.
-    inner: Box<[u8; LONGEST]>,
+    /// A private copy of the inner frame, with room for outer headers in front of it: its bytes
+    /// are summed and written, and a guest may change its own meanwhile.
+    frame: Box<[u8; PAGE as usize]>,
 }
 
 impl CardSender {
     /// The sender of a socket with these pages, of which it uses those with the numbers `own`.
     pub fn new(sender: ring::xdp::Sender, pages: Arc<Memory>, own: Range<u32>) -> CardSender {
         let free = own.rev().map(|page| u64::from(page) * PAGE).collect();
-        CardSender { sender, pages, free, inner: Box::new([0; LONGEST]) }
+        CardSender { sender, pages, free, frame: Box::new([0; PAGE as usize]) }
     }
 
-    /// Adds a frame of the flow with this hash, behind outer headers.
+    /// Adds a frame of the flow with this hash, behind outer headers of this tunnel.
     ///
     /// # Errors
     /// When a ring is not there.
     pub(super) fn add(
         &mut self,
-        template: &Template,
+        tunnel: &Prefix,
         hash: u32,
         packet: &Packet<'_>,
     ) -> Result<Sent, QueueError> {
         let len = packet.len() as usize;
-        let Some(inner) = self.inner.get_mut(..len) else { return Ok(Sent::Refused) };
+        let inner = self.frame[OUTER_V6..].get_mut(..len);
+        let Some(inner) = inner else { return Ok(Sent::Refused) };
         let (head, body) = inner.split_at_mut(packet.head.len().min(len));
         head.copy_from_slice(packet.head);
         if packet.body.read(body) != body.len() {
             return Ok(Sent::Refused);
         }
         let covered = Covered::Whole(Sum::of(inner));
-        let Ok(outer) = template.headers(source_port(hash), len, covered) else {
+        let Ok(outer) = tunnel.headers(source_port(hash), len, covered) else {
             return Ok(Sent::Refused);
         };
         let outer = outer.as_slice();
@@ -69,10 +67,11 @@ impl CardSender {
             self.reclaim()?;
         }
         let Some(page) = self.free.pop() else { return Ok(Sent::Full) };
-        let inner = &self.inner[..len];
-        self.pages.write(page, outer)?;
-        self.pages.write(page + outer.len() as u64, inner)?;
-        let frame = Descriptor { addr: page, len: (outer.len() + len) as u32 };
+        let begin = OUTER_V6 - outer.len();
+        self.frame[begin..OUTER_V6].copy_from_slice(outer);
+        let frame = &self.frame[begin..OUTER_V6 + len];
+        self.pages.write(page, frame)?;
+        let frame = Descriptor { addr: page, len: frame.len() as u32 };
         if !self.sender.transmit.push(frame)? {
             self.free.push(page);
             return Ok(Sent::Full);
@@ -86,11 +85,14 @@ impl CardSender {
     /// When a ring is not there.
     pub(super) fn flush(&mut self) -> Result<bool, QueueError> {
         let any = self.sender.transmit.has_unpublished();
-        self.sender.publish()?;
+        if any {
+            self.reclaim()?;
+        }
         Ok(any)
     }
 
-    /// Takes back the pages of frames that were sent.
+    /// Sends what was added, and takes back the pages of frames that were sent. They are used again
+    /// first, while they are in the cache.
     fn reclaim(&mut self) -> Result<(), QueueError> {
         self.sender.publish()?;
         while let Some(page) = self.sender.completed.take()? {
@@ -107,7 +109,7 @@ mod tests {
     use std::os::unix::net::UnixDatagram;
 
     use frame::vxlan::decapsulate;
-    use frame::vxlan::outer::Ends;
+    use frame::vxlan::outer::{Ends, Template};
     use frame::{Mac, Offload, Vni};
     use ring::gather::Gather;
     use ring::xdp::{Fill, Frames, Receiver, Sender, Socket, rings};
@@ -134,6 +136,7 @@ mod tests {
         let ends = Ends::new([10, 9, 0, 1].into(), [10, 9, 0, 2].into()).unwrap();
         let link = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
         let template = Template { link, ends, port: 4789, ttl: 64, vni: Vni::new(7).unwrap() };
+        let tunnel = template.prefix();
         let guest = Arc::new(Memory::anonymous(2 * PAGE as usize).unwrap());
         guest.write(0, &[0x5a; 2 * PAGE as usize]).unwrap();
         let mut gather = Gather::new(2);
@@ -149,10 +152,10 @@ mod tests {
         };
         for _ in 0..5 {
             for _ in 0..4 {
-                assert_eq!(sender.add(&template, 9, &packet(body)), Ok(Sent::Taken));
+                assert_eq!(sender.add(&tunnel, 9, &packet(body)), Ok(Sent::Taken));
             }
-            assert_eq!(sender.add(&template, 9, &packet(body)), Ok(Sent::Full));
-            assert_eq!(sender.add(&template, 9, &packet(long)), Ok(Sent::Refused));
+            assert_eq!(sender.add(&tunnel, 9, &packet(body)), Ok(Sent::Full));
+            assert_eq!(sender.add(&tunnel, 9, &packet(long)), Ok(Sent::Refused));
             // Whoever was refused a page has flushed the others.
             assert_eq!(sender.flush(), Ok(false));
             while let Some(frame) = card.take().unwrap() {

@@ -106,14 +106,17 @@ impl TapReceiver {
         let place = Self::place(buffer) + TUNNEL_LEN as u64;
         let read = self.memory.read(Self::place(buffer), &mut header);
         read.map_err(|_| Refusal::Malformed)?;
-        let outer = datagram::outer_headers(&self.memory, place, frame_len, self.local)?;
+        let mut head = [0; datagram::HEAD];
+        let head = &mut head[..frame_len.min(datagram::HEAD)];
+        self.memory.read(place, head).map_err(|_| Refusal::Malformed)?;
+        let outer = datagram::outer_headers(head, frame_len, self.local)?;
         let (udp_at, inner_at) = (datagram::udp_at(&outer) as u16, outer.inner_at as u16);
         let outstanding = tunnel::decode(&header, udp_at, inner_at).ok_or(Refusal::Malformed)?;
         let payload = (outer.inner_len + VXLAN_LEN) as u32;
         let (segment, offload) = match outstanding {
             Outstanding::Nothing { verified } => {
                 if !verified {
-                    datagram::verify(&self.memory, place, &outer)?;
+                    datagram::verify_at(&self.memory, place, &outer)?;
                 }
                 (payload, None)
             }
@@ -126,6 +129,7 @@ impl TapReceiver {
             len: payload,
             segment,
             source: Ok(outer.source),
+            header: None,
             offload,
         })
     }
