@@ -63,11 +63,11 @@ pub struct Args {
     #[arg(long)]
     pub history: bool,
 
-    /// CPU of the worker of Ringmain's sending host, and of OVS-DPDK's polling thread
+    /// CPU of the workers of both of Ringmain's hosts, and of OVS-DPDK's polling thread
     #[arg(long, value_name = "CPU", default_value_t = 1)]
     pub worker_cpu: usize,
 
-    /// CPU of the generator, and of the worker of Ringmain's receiving host
+    /// CPU of the generator
     #[arg(long, value_name = "CPU", default_value_t = 0)]
     pub generator_cpu: usize,
 
@@ -135,9 +135,8 @@ struct OverlayHosts<'a> {
 impl<'a> OverlayHosts<'a> {
     fn start(args: &'a Args) -> Result<Self, BenchError> {
         let binary = find(&args.program)?;
-        let cpus = [args.worker_cpu, args.generator_cpu];
         let site = |(wire, transport)| -> Result<Site, BenchError> {
-            let ringmain = RingmainHosts::start(&binary, wire, transport, cpus)?;
+            let ringmain = RingmainHosts::start(&binary, wire, transport, args.worker_cpu)?;
             let is_beside_kernel = |point: &OverlayPoint| {
                 (point.wire, point.transport) == (wire, transport) && !point.is_beside_ovs()
             };

@@ -22,12 +22,14 @@ pub(super) struct RingmainHosts {
 }
 
 impl RingmainHosts {
-    /// Makes the hosts. `cpus`: of the worker of the sending host, and of the receiving one.
+    /// Makes the hosts, whose workers share CPU `cpu`, as one thread of OVS-DPDK serves both of its
+    /// hosts there. A worker beside the generator would poll while that runs, and the polling would
+    /// count as work.
     pub(super) fn start(
         binary: &Path,
         wire: Wire,
         transport: Transport,
-        cpus: [usize; 2],
+        cpu: usize,
     ) -> Result<RingmainHosts, BenchError> {
         let underlay = Underlay::lay(wire)?;
         if transport == Transport::Tap {
@@ -35,7 +37,7 @@ impl RingmainHosts {
         }
         let [a, b] = &underlay.hosts;
         let start = |host, number: usize| {
-            Daemon::start(binary, |dir| config(dir, number, cpus[number], transport), Some(host))
+            Daemon::start(binary, |dir| config(dir, number, cpu, transport), Some(host))
         };
         let daemons = [start(a, 0)?, start(b, 1)?];
         Ok(RingmainHosts { daemons, _underlay: underlay })
