@@ -343,6 +343,10 @@ impl QueuePair for TapQueue {
         [Some(self.fd.as_fd()), self.room.as_ref().map(AsFd::as_fd)]
     }
 
+    fn is_unmasked(&self) -> bool {
+        true
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }

@@ -176,6 +176,12 @@ pub trait QueuePair: Send {
     /// `None`: there is no signal for this ring, and an armed pair is not polled for it.
     fn wakers(&self) -> [Option<BorrowedFd<'_>>; 2];
 
+    /// Whether the descriptors of [`wakers`](Self::wakers) signal every frame, also while the pair
+    /// is not armed. The worker then does not watch them while the pair is busy.
+    fn is_unmasked(&self) -> bool {
+        false
+    }
+
     /// Whether the peer publishes frames without ever signalling: the Tx ring is polled from time
     /// to time, and the pair is never armed for it. False also for a peer that publishes nothing.
     /// The answer stays the same while the pair is attached.

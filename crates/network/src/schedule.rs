@@ -290,8 +290,9 @@ impl Pipeline for FramePipeline {
 
     fn wakers(&self, slot: usize) -> Wakers<'_> {
         let Some(slot) = self.slots.get(slot) else { return Wakers::default() };
-        let [work, room] = slot.on.pair.wakers();
-        Wakers { work, room, room_is_work: slot.on.pair.has_device_queue() }
+        let pair = &slot.on.pair;
+        let [work, room] = pair.wakers();
+        Wakers { work, room, room_is_work: pair.has_device_queue(), unmasked: pair.is_unmasked() }
     }
 
     fn owner(&self, slot: usize) -> Option<String> {

@@ -7,7 +7,11 @@
 use std::thread;
 use std::time::Instant;
 
+#[cfg(test)]
+use crate::id::QueueId;
 use crate::pipeline::Pipeline;
+#[cfg(test)]
+use crate::queues::Descriptors;
 use crate::worker::Worker;
 
 /// A worker that is driven by its owner.
@@ -26,6 +30,14 @@ impl<P: Pipeline> ManualWorker<P> {
         self.0.poll_events_again();
         // Only a group that is being dropped sends `Stop`, so the result is not needed any more.
         self.0.obey() && self.0.round()
+    }
+
+    /// Whether the queue's descriptors are watched.
+    #[cfg(test)]
+    pub fn is_watched(&self, queue: QueueId) -> bool {
+        let queues = &self.0.queues;
+        let queue = queues.find(queue).and_then(|slot| queues.get(slot));
+        queue.is_some_and(|queue| queue.descriptors != Descriptors::Unwatched)
     }
 
     /// Runs rounds, by the real time, while another thread does `work`. Calls of the control side

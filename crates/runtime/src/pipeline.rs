@@ -178,6 +178,8 @@ pub struct Wakers<'a> {
     pub room: Option<BorrowedFd<'a>>,
     /// A signal of room is also a reason to serve the queue.
     pub room_is_work: bool,
+    /// The peer signals all work, whether or not the queue is armed.
+    pub unmasked: bool,
 }
 
 /// Queues whose room is waited for, and when the first wait ends.

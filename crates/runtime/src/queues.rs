@@ -22,12 +22,46 @@ pub(crate) enum Watch {
     Off,
 }
 
+/// Rounds that find work in an unmasked queue, since the queue was last armed, after which its
+/// descriptors are not watched any more. The signals of so many rounds have cost the peer about
+/// as much as it costs to stop watching and to watch again.
+const BUSY_ROUNDS: u32 = 32;
+
+/// Whether a queue's descriptors are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Descriptors {
+    /// Always: the peer signals only a queue that is armed.
+    Masked,
+    /// They are watched, and the peer signals all work. So many rounds have found work since the
+    /// queue was last armed.
+    Unmasked(u32),
+    /// Not while the queue is busy: the peer would signal all work, and each signal costs it time
+    /// as long as anybody waits for one.
+    Unwatched,
+}
+
+impl Descriptors {
+    /// Those of a queue whose descriptors have just been watched.
+    pub fn watched(unmasked: bool) -> Self {
+        if unmasked { Descriptors::Unmasked(0) } else { Descriptors::Masked }
+    }
+
+    /// Notes a round that found work. True: it is time to stop watching.
+    #[inline]
+    pub fn found_work(&mut self) -> bool {
+        let Descriptors::Unmasked(rounds) = self else { return false };
+        *rounds += 1;
+        *rounds >= BUSY_ROUNDS
+    }
+}
+
 /// One queue.
 pub(crate) struct Queue {
     pub id: QueueId,
     pub class: ClassId,
     pub policy: Option<PollingPolicy>,
     pub watch: Watch,
+    pub descriptors: Descriptors,
 }
 
 /// A worker's queues, by the slot that the pipeline gave them.
@@ -50,7 +84,9 @@ impl<P: Pipeline> Queues<P> {
         let Attached { slot, class, policy, failed } = attached;
         let watch = if failed { Watch::Off } else { Watch::Polled { found: now } };
         self.slots.resize_with(self.slots.len().max(slot + 1), || None);
-        self.slots[slot] = Some(Queue { id, class, policy, watch });
+        // The worker watches them next.
+        let descriptors = Descriptors::Unwatched;
+        self.slots[slot] = Some(Queue { id, class, policy, watch, descriptors });
         self.by_id.insert(id, slot);
     }
 

@@ -113,7 +113,7 @@ impl<P: Pipeline> Worker<P> {
     fn wait_for_room(&mut self, waits: &Waits) {
         let mut room = false;
         for &slot in &waits.rooms {
-            room |= self.pipeline.arm(slot, true).unwrap_or(false);
+            room |= !self.watch(slot) || self.pipeline.arm(slot, true).unwrap_or(false);
         }
         if room {
             self.poll_on();

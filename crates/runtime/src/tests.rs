@@ -36,6 +36,8 @@ struct Ring {
     breaks: AtomicBool,
     /// Serving it panics.
     panics: AtomicBool,
+    /// The peer signals whether or not it is armed.
+    unmasked: AtomicBool,
 }
 
 impl Ring {
@@ -50,6 +52,7 @@ impl Ring {
             served: AtomicBool::new(false),
             breaks: AtomicBool::new(false),
             panics: AtomicBool::new(false),
+            unmasked: AtomicBool::new(false),
         })
     }
 
@@ -57,7 +60,8 @@ impl Ring {
     fn publish(&self, units: u64) {
         self.published.fetch_add(units, Ordering::Release);
         fence(Ordering::SeqCst);
-        if self.armed.swap(false, Ordering::Relaxed) {
+        let armed = self.armed.swap(false, Ordering::Relaxed);
+        if armed || self.unmasked.load(Ordering::Relaxed) {
             rustix::io::write(&self.bell, &1u64.to_ne_bytes()).unwrap();
         }
     }
@@ -194,8 +198,9 @@ impl Pipeline for Counting {
     }
 
     fn wakers(&self, slot: usize) -> Wakers<'_> {
-        let work = self.queues[slot].as_ref().map(|queue| queue.bell.as_fd());
-        Wakers { work, ..Wakers::default() }
+        let Some(queue) = &self.queues[slot] else { return Wakers::default() };
+        let unmasked = queue.unmasked.load(Ordering::Relaxed);
+        Wakers { work: Some(queue.bell.as_fd()), unmasked, ..Wakers::default() }
     }
 
     fn owner(&self, slot: usize) -> Option<String> {
@@ -285,6 +290,30 @@ fn an_idle_queue_is_armed_and_found_again_by_its_signal() {
 }
 
 #[test]
+fn a_busy_queue_whose_peer_always_signals_is_not_watched() {
+    let ring = Ring::new(0, 1);
+    ring.unmasked.store(true, Ordering::Relaxed);
+    let (_group, mut worker, _) = manual(std::slice::from_ref(&ring));
+    let mut now = Instant::now();
+    let mut rounds = |worker: &mut ManualWorker<Counting>, count: u32, units| {
+        for _ in 0..count {
+            ring.publish(units);
+            now += Duration::from_millis(1);
+            worker.run_once(now);
+        }
+        worker.is_watched(QueueId(0))
+    };
+    assert!(rounds(&mut worker, 31, 1), "few signals cost less than a change");
+    assert!(!rounds(&mut worker, 1, 1));
+    assert!(!rounds(&mut worker, 100, 1));
+    assert_eq!(ring.left(), 0);
+    assert!(rounds(&mut worker, 100, 0), "an idle queue is armed");
+    assert!(ring.armed.load(Ordering::Relaxed));
+    assert!(rounds(&mut worker, 1, 1));
+    assert_eq!(ring.left(), 0, "the signal has come");
+}
+
+#[test]
 fn a_blocked_queue_is_served_when_its_wait_is_over() {
     let ring = Ring::new(0, 1);
     let (group, mut worker, _) = manual(std::slice::from_ref(&ring));
@@ -317,6 +346,7 @@ fn no_signal_is_lost_however_the_worker_waits() {
     for policy in ["never", "eco", "balanced", "latency", "always"] {
         let (group, _) = start(2, policy.parse().unwrap());
         let rings = [Ring::new(0, 1), Ring::new(1, 1), Ring::new(2, 1)];
+        rings[2].unmasked.store(true, Ordering::Relaxed);
         for (id, ring) in rings.iter().enumerate() {
             group.attach(id % 2, QueueId(id as u64), Arc::clone(ring));
         }

@@ -10,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
 
 use crate::id::QueueId;
 
@@ -64,8 +65,11 @@ impl Watcher {
             Signal::Work(_) | Signal::Doorbell => epoll::EventFlags::IN,
         };
         let data = epoll::EventData::new_u64(signal.encode());
-        epoll::add(&self.0, fd, data, flags | epoll::EventFlags::ET)?;
-        Ok(())
+        match epoll::add(&self.0, fd, data, flags | epoll::EventFlags::ET) {
+            // A descriptor of both rings is watched once.
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Stops watching `fd`.

@@ -6,6 +6,7 @@
 //! kernel (see [`crate::sleep`]).
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::drr::DrrScheduler;
 use crate::id::QueueId;
 use crate::migration::{Departing, Next};
 use crate::pipeline::{Departure, Pipeline, Status};
-use crate::queues::{Queues, Watch};
+use crate::queues::{Descriptors, Queues, Watch};
 use crate::sleeper::Sleeper;
 use crate::watcher::Signal;
 
@@ -165,6 +166,9 @@ impl<P: Pipeline> Worker<P> {
         let Watch::Polled { found } = queue.watch else { return false };
         if moved {
             queue.watch = Watch::Polled { found: self.now };
+            if queue.descriptors.found_work() {
+                self.unwatch(slot);
+            }
             return true;
         }
         match self.pipeline.status(slot) {
@@ -174,22 +178,29 @@ impl<P: Pipeline> Worker<P> {
                 false
             }
             Status::Idle if !self.sleeper.poll.arms(found, self.now) => true,
-            Status::Idle => match self.pipeline.arm(slot, false) {
-                Ok(true) => {
-                    self.pipeline.disarm(slot);
-                    queue.watch = Watch::Polled { found: self.now };
-                    true
-                }
-                Ok(false) => {
-                    queue.watch = Watch::Armed;
-                    false
-                }
-                Err(_) => {
-                    queue.watch = Watch::Off;
-                    false
-                }
-            },
+            Status::Idle => self.arm(slot),
         }
+    }
+
+    /// Arms the queue in `slot`. Returns whether it stays among those that are polled.
+    fn arm(&mut self, slot: usize) -> bool {
+        // First, so that what comes after arming has looked at the ring is signalled. A queue that
+        // cannot be watched is polled.
+        if !self.watch(slot) {
+            return true;
+        }
+        let (watch, stays) = match self.pipeline.arm(slot, false) {
+            Ok(true) => {
+                self.pipeline.disarm(slot);
+                (Watch::Polled { found: self.now }, true)
+            }
+            Ok(false) => (Watch::Armed, false),
+            Err(_) => (Watch::Off, false),
+        };
+        if let Some(queue) = self.queues.get_mut(slot) {
+            queue.watch = watch;
+        }
+        stays
     }
 
     /// Sets the current time to `now`. Returns the time since the last call.
@@ -210,19 +221,50 @@ impl<P: Pipeline> Worker<P> {
     fn attach(&mut self, id: QueueId, queue: P::Queue) {
         let attached = self.pipeline.attach(queue);
         self.queues.insert(id, attached, self.now);
-        let wakers = self.pipeline.wakers(attached.slot);
-        let room = if wakers.room_is_work { Signal::Work(id) } else { Signal::Room(id) };
-        for (fd, signal) in [(wakers.work, Signal::Work(id)), (wakers.room, room)] {
-            if let Some(fd) = fd {
-                // Fails for kinds of files that cannot be watched; ports refuse those before they
-                // get here.
-                let _ = self.sleeper.watcher.add(fd, signal);
-            }
-        }
+        self.watch(attached.slot);
         if !attached.failed {
             self.active.push(attached.class, attached.slot);
         }
         self.stale = true;
+    }
+
+    /// Watches the descriptors of the queue in `slot`, and begins to count rounds with work. False:
+    /// the kernel refuses. Ports refuse kinds of files that cannot be watched before they get here.
+    pub(crate) fn watch(&mut self, slot: usize) -> bool {
+        let Some(queue) = self.queues.get_mut(slot) else { return true };
+        match &mut queue.descriptors {
+            Descriptors::Masked => return true,
+            Descriptors::Unmasked(rounds) => {
+                *rounds = 0;
+                return true;
+            }
+            Descriptors::Unwatched => {}
+        }
+        let (id, wakers) = (queue.id, self.pipeline.wakers(slot));
+        queue.descriptors = Descriptors::watched(wakers.unmasked);
+        let room = if wakers.room_is_work { Signal::Work(id) } else { Signal::Room(id) };
+        let add = |(fd, signal): (Option<BorrowedFd<'_>>, _)| match fd {
+            Some(fd) => self.sleeper.watcher.add(fd, signal),
+            None => Ok(()),
+        };
+        let all = [(wakers.work, Signal::Work(id)), (wakers.room, room)];
+        let watched = all.into_iter().try_for_each(add).is_ok();
+        if !watched {
+            self.unwatch(slot);
+        }
+        watched
+    }
+
+    /// Stops watching the descriptors of the queue in `slot`.
+    #[cold]
+    fn unwatch(&mut self, slot: usize) {
+        let wakers = self.pipeline.wakers(slot);
+        for fd in [wakers.work, wakers.room].into_iter().flatten() {
+            self.sleeper.watcher.remove(fd);
+        }
+        if let Some(queue) = self.queues.get_mut(slot) {
+            queue.descriptors = Descriptors::Unwatched;
+        }
     }
 
     /// Starts the departure of a queue. If the queue is not here, its `owner` is dropped to report
@@ -261,10 +303,7 @@ impl<P: Pipeline> Worker<P> {
 
     /// Forgets the queue in `slot`, and takes it out of the pipeline.
     fn release(&mut self, slot: usize) -> Option<P::Queue> {
-        let wakers = self.pipeline.wakers(slot);
-        for fd in [wakers.work, wakers.room].into_iter().flatten() {
-            self.sleeper.watcher.remove(fd);
-        }
+        self.unwatch(slot);
         self.active.remove(slot);
         self.queues.remove(slot);
         self.stale = true;

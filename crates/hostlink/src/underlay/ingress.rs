@@ -368,6 +368,10 @@ impl QueuePair for IngressPair {
         [Some(self.receiver.fd()), None]
     }
 
+    fn is_unmasked(&self) -> bool {
+        true
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }
