@@ -13,6 +13,9 @@ pub(super) const VNI: u32 = 100;
 
 /// The interface of a host.
 const INTERFACE: &str = "e0";
+/// The interfaces at both ends of the wire, where they are in one namespace, and their addresses.
+const ENDS: [&str; 2] = ["e0", "e1"];
+const MACS: [&str; 2] = ["52:54:00:00:09:00", "52:54:00:00:09:01"];
 
 /// How the wire takes long frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,11 +47,11 @@ impl Transport {
         }
     }
 
-    /// Lines of an overlay's configuration.
-    pub(super) fn config(self) -> String {
+    /// Lines of the configuration of host `number`'s overlay.
+    pub(super) fn config(self, number: usize) -> String {
         match self {
             Transport::Udp => String::new(),
-            Transport::Xdp => format!("underlay = \"xdp\"\ndevice = \"{INTERFACE}\"\n"),
+            Transport::Xdp => format!("underlay = \"xdp\"\ndevice = \"{}\"\n", ENDS[number]),
             Transport::Tap => format!("underlay = \"tap\"\ndevice = \"{DEVICE}\"\n"),
         }
     }
@@ -86,6 +89,30 @@ impl Underlay {
         }
         Ok(())
     }
+}
+
+/// A namespace with both ends of a wire. Each end has the address of a host, and reaches the
+/// other one over the wire: the kernel does not take the addresses for its own.
+pub(super) fn both_ends() -> Result<Namespace, GuestError> {
+    let namespace = Namespace::new()?;
+    let [(a, a_mac), (b, b_mac)] = [0, 1].map(|end| (ENDS[end], MACS[end]));
+    namespace
+        .ip(&format!("link add {a} address {a_mac} type veth peer name {b} address {b_mac}"))?;
+    for (end, address) in ENDS.iter().zip(ADDRESSES) {
+        namespace.ip(&format!(
+            "address add {address}/32 dev {end}\n\
+             link set {end} up\n\
+             route del local {address} dev {end} table local"
+        ))?;
+    }
+    for (end, far) in [(0, 1), (1, 0)] {
+        let (end, address, mac) = (ENDS[end], ADDRESSES[far], MACS[far]);
+        namespace.ip(&format!(
+            "route add {address}/32 dev {end}\n\
+             neighbour add {address} lladdr {mac} nud permanent dev {end}"
+        ))?;
+    }
+    Ok(namespace)
 }
 
 /// Words for `ethtool`.
