@@ -3,109 +3,22 @@
 #[path = "../../network/tests/peer/mod.rs"]
 mod peer;
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+mod mesh;
+
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 use frame::vxlan::VXLAN_LEN;
-use frame::{Accepts, Gso, GsoKind, Mac, Offload, PartialCsum, Sum, Vni, vnet};
+use frame::{Accepts, Gso, GsoKind, Mac, Offload, PartialCsum, Sum, vnet};
 use hostlink::underlay::{PeerSpec, Transport, Underlay, UnderlayError};
+use mesh::{Host, address, free_port, mesh, mesh_of, vni};
 use network::count::DropReason;
 use network::fabric::{Fabric, Workers};
-use peer::{Peer, flow_and_number, udp, wait};
-use switch::{PinKind, PortId, PortRule, Station, Tunnel};
+use peer::{flow_and_number, udp, wait};
+use switch::{PinKind, Station, Tunnel};
 
 const LEARNING: Tunnel = Tunnel { group: 1, learns: true, floods: true };
-
-fn vni(number: u32) -> Vni {
-    Vni::new(number).unwrap()
-}
-
-/// A port that no other test has, below those that the kernel gives to sockets by itself.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    20_000 + (std::process::id() % 240) as u16 * 50 + NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
-fn address(host: u8, v6: bool) -> IpAddr {
-    match v6 {
-        // There is only one IPv6 address of the loopback interface.
-        true => "::1".parse().unwrap(),
-        false => [127, 0, 0, host].into(),
-    }
-}
-
-struct Host {
-    fabric: Arc<Fabric>,
-    underlay: Underlay,
-    guest: Peer,
-    guest_port: PortId,
-    number: u8,
-}
-
-impl Host {
-    fn new(number: u8, port: u16, workers: usize, accepts: Accepts) -> Host {
-        let fabric =
-            Arc::new(Fabric::start(&Workers { count: workers, ..Workers::default() }).unwrap());
-        let local = SocketAddr::new(address(number, false), port);
-        let underlay =
-            Underlay::start(Arc::clone(&fabric), "net", local, &Transport::Sockets).unwrap();
-        underlay.add_network(vni(100));
-        let guest_port = peer::port(&fabric, PortRule::default()).0;
-        let guest = Peer::attach(&fabric, guest_port, 0, accepts, 1 << 16);
-        Host { fabric, underlay, guest, guest_port, number }
-    }
-
-    fn join(&self, host: u8, tunnel: Tunnel) -> PortId {
-        let (vni, vtep) = (vni(100), address(host, false));
-        self.underlay.add_peer(&PeerSpec { vni, vtep, vlan: None, mtu: 1450, tunnel }).unwrap()
-    }
-
-    fn dropped(&self, port: PortId, reason: DropReason) -> u64 {
-        self.fabric.counters(port).iter().map(|queue| queue.dropped(reason)).sum()
-    }
-
-    fn refused(&self, name: &str) -> u64 {
-        let drops = self.underlay.counts().drops;
-        drops.into_iter().find(|(own, _)| *own == name).unwrap().1
-    }
-
-    /// Once all is at rest, every frame is accounted for.
-    fn check(&self) {
-        // What was delivered last is counted as sent a moment later.
-        wait(|| self.unaccounted() == 0);
-    }
-
-    /// Frames that were sent and are neither received nor dropped, or the other way round.
-    fn unaccounted(&self) -> u64 {
-        let peers = self.underlay.peers().into_iter().map(|(.., port)| port);
-        let ports = peers.chain([self.guest_port, self.underlay.port()]);
-        let mut sum = [0u64; 2];
-        for queue in ports.flat_map(|port| self.fabric.counters(port)) {
-            sum[0] += queue.tx.frames.get() + queue.copies.get();
-            sum[1] += queue.rx.frames.get() + queue.dropped_total();
-        }
-        sum[0].abs_diff(sum[1])
-    }
-}
-
-/// Hosts with one guest each, every one of them a peer of all others.
-fn mesh(count: u8, workers: usize, tunnel: Tunnel) -> Vec<Host> {
-    mesh_of(count, workers, tunnel, Accepts::default())
-}
-
-/// The same, whose guests take these offloads.
-fn mesh_of(count: u8, workers: usize, tunnel: Tunnel, accepts: Accepts) -> Vec<Host> {
-    let port = free_port();
-    let hosts: Vec<_> =
-        (1..=count).map(|number| Host::new(number, port, workers, accepts)).collect();
-    for host in &hosts {
-        let others = (1..=count).filter(|other| *other != host.number);
-        others.for_each(|other| _ = host.join(other, tunnel));
-    }
-    hosts
-}
 
 fn broadcast(src: u8, number: u32) -> Vec<u8> {
     let mut frame = udp(0, src, 1, number, 60);
@@ -189,6 +102,25 @@ fn what_is_no_frame_of_a_peer_is_refused_under_a_name() {
     }
     let counts = b.underlay.counts();
     assert_eq!((counts.received, b.guest.received().len()), (6, 0));
+    b.check();
+}
+
+/// A stranger sends the same as a peer, each time right after it, so that both are in one burst.
+#[test]
+fn a_stranger_is_refused_between_datagrams_of_a_peer() {
+    const COUNT: u32 = 200;
+    let hosts = mesh(2, 1, LEARNING);
+    let b = &hosts[1];
+    let [peer, stranger] = [1, 9].map(|host| UdpSocket::bind((address(host, false), 0)).unwrap());
+    for number in 0..COUNT {
+        let datagram = [&vni(100).header()[..], &broadcast(1, number)].concat();
+        for socket in [&peer, &stranger] {
+            socket.send_to(&datagram, b.underlay.local()).unwrap();
+        }
+    }
+    assert_eq!(b.guest.expect(COUNT as usize).len(), COUNT as usize);
+    wait(|| b.underlay.counts().received == u64::from(2 * COUNT));
+    assert_eq!((b.refused("unknown_vtep"), b.guest.received().len()), (COUNT.into(), 0));
     b.check();
 }
 
