@@ -121,8 +121,6 @@ impl Outer {
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix {
     outer: Outer,
-    /// Where the UDP header begins.
-    udp_at: usize,
     /// The sum over the header of IPv4.
     ip: Sum,
     /// The sum over the pseudo header.
@@ -132,19 +130,6 @@ pub struct Prefix {
 }
 
 impl Template {
-    /// The headers of one inner frame: see [`Prefix::headers`].
-    ///
-    /// # Errors
-    /// Those of [`Prefix::headers`].
-    pub fn headers(
-        &self,
-        source_port: u16,
-        inner_len: usize,
-        inner: Covered<'_>,
-    ) -> Result<Outer, BadOffload> {
-        self.prefix().headers(source_port, inner_len, inner)
-    }
-
     /// What the headers of all frames of this tunnel share.
     ///
     /// The identification of IPv4 is zero: the datagram may not be fragmented (RFC 6864, 4.1).
@@ -179,11 +164,17 @@ impl Template {
         outer.push(&[0, 0, hi, lo, 0, 0, 0, 0]);
         outer.push(&self.vni.header());
         let udp = Sum::of(&outer.as_slice()[udp_at..]);
-        Prefix { outer, udp_at, ip, pseudo, udp }
+        Prefix { outer, ip, pseudo, udp }
     }
 }
 
 impl Prefix {
+    /// Whether the tunnel is one over IPv6.
+    #[inline]
+    pub fn is_v6(&self) -> bool {
+        self.outer.len == OUTER_V6
+    }
+
     /// The headers of one inner frame of `inner_len` bytes, from `source_port`.
     ///
     /// # Errors
@@ -203,13 +194,13 @@ impl Prefix {
         let mut put = |at: usize, value: u16| {
             outer.bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
         };
-        if self.udp_at == OUTER_V4 - UDP_LEN - VXLAN_LEN {
+        if self.is_v6() {
+            put(18, datagram);
+        } else {
             let (mut ip, len) = (self.ip, datagram + 20);
             ip.add_u16(len);
             put(16, len);
             put(24, ip.checksum());
-        } else {
-            put(18, datagram);
         }
         let mut all = self.pseudo;
         all.add_u16(datagram);
@@ -223,9 +214,10 @@ impl Prefix {
             }
             None => all.fold(),
         };
-        put(self.udp_at, source_port);
-        put(self.udp_at + 4, datagram);
-        put(self.udp_at + 6, checksum);
+        let udp_at = self.outer.len - UDP_LEN - VXLAN_LEN;
+        put(udp_at, source_port);
+        put(udp_at + 4, datagram);
+        put(udp_at + 6, checksum);
         Ok(outer)
     }
 }

@@ -19,7 +19,7 @@ fn template(v4: bool, vni: u32) -> Template {
 
 /// A whole outer frame.
 fn whole(template: &Template, inner: &[u8], covered: Covered<'_>) -> Vec<u8> {
-    let outer = template.headers(50000, inner.len(), covered).unwrap();
+    let outer = template.prefix().headers(50000, inner.len(), covered).unwrap();
     [outer.as_slice(), inner].concat()
 }
 
@@ -56,7 +56,7 @@ proptest! {
         let csum = PartialCsum { start, offset: csum_at as u16 - start };
         let template = template(v4, vni);
         let split = inner.len().min(HEAD_LEN);
-        let outer = template.headers(50000, inner.len(), Covered::Partial(&inner[..split], csum));
+        let outer = template.prefix().headers(50000, inner.len(), Covered::Partial(&inner[..split], csum));
         let headers = parse(&inner).unwrap();
         let (head, body) = inner.split_at_mut(split);
         complete_csum(head, &headers, csum, Sum::of(body)).unwrap();
@@ -153,10 +153,12 @@ fn what_no_datagram_holds_is_refused() {
     for (v4, most) in [(true, 65535 - 20 - 16), (false, 65535 - 20 - 16)] {
         let template = template(v4, 7);
         let covered = || Covered::Whole(Sum::new());
-        assert!(template.headers(50000, most, covered()).is_ok());
-        assert!(template.headers(50000, most + 1, covered()).is_err());
-        assert!(template.headers(50000, usize::MAX / 2, covered()).is_err());
+        assert!(template.prefix().headers(50000, most, covered()).is_ok());
+        assert!(template.prefix().headers(50000, most + 1, covered()).is_err());
+        assert!(template.prefix().headers(50000, usize::MAX / 2, covered()).is_err());
     }
     let outside = PartialCsum { start: 30, offset: 6 };
-    assert!(template(true, 7).headers(1, 60, Covered::Partial(&[0; 37], outside)).is_err());
+    assert!(
+        template(true, 7).prefix().headers(1, 60, Covered::Partial(&[0; 37], outside)).is_err()
+    );
 }

@@ -137,7 +137,7 @@ mod tests {
         let link = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
         let template = Template { link, ends, port: 4789, ttl: 64, vni: Vni::new(7).unwrap() };
         let inner = [number; 101];
-        let outer = template.headers(50_000, inner.len(), Covered::Whole(Sum::of(&inner)));
+        let outer = template.prefix().headers(50_000, inner.len(), Covered::Whole(Sum::of(&inner)));
         [outer.unwrap().as_slice(), &inner].concat()
     }
 

@@ -161,7 +161,8 @@ mod tests {
         let template =
             Template { link: (MAC, MAC), ends, port: 4789, ttl: 64, vni: Vni::new(7).unwrap() };
         let inner = vec![0x31; len];
-        let outer = template.headers(50_000, len, Covered::Whole(Sum::of(&inner))).unwrap();
+        let outer =
+            template.prefix().headers(50_000, len, Covered::Whole(Sum::of(&inner))).unwrap();
         [&[0; TUNNEL_LEN], outer.as_slice(), &inner].concat()
     }
 

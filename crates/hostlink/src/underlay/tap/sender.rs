@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use frame::vnet::tunnel;
-use frame::vxlan::outer::{Covered, Ends, Template, UDP_LEN};
+use frame::vxlan::outer::{Covered, Ends, Prefix, Template, UDP_LEN};
 use frame::vxlan::{VXLAN_LEN, source_port};
 use frame::{Offload, Vni};
 use network::packet::Packet;
@@ -20,7 +20,8 @@ use crate::staging::Staging;
 /// Sends to one VTEP in one network.
 pub(in super::super) struct TapSender {
     fd: Arc<OwnedFd>,
-    template: Template,
+    /// What its headers share.
+    tunnel: Prefix,
     /// Created when first needed.
     staging: Option<Box<Staging>>,
 }
@@ -31,7 +32,7 @@ impl TapSender {
         let ends = Ends::new(local.ip(), peer)?;
         // The frame is for the host itself, which routes the packet in it.
         let template = Template { link: (MAC, MAC), ends, port: local.port(), ttl: HOPS, vni };
-        Some(TapSender { fd, template, staging: None })
+        Some(TapSender { fd, tunnel: template.prefix(), staging: None })
     }
 
     /// Sends a frame to be segmented, of the flow with this hash.
@@ -61,14 +62,14 @@ impl TapSender {
     }
 
     fn write(&self, packet: &Packet<'_>, body: Body<'_>, hash: u32) -> io::Result<()> {
-        let outer = self.template.headers(source_port(hash), packet.len() as usize, Covered::Open);
+        let outer = self.tunnel.headers(source_port(hash), packet.len() as usize, Covered::Open);
         let outer = outer.map_err(io::Error::other)?;
         let outer = outer.as_slice();
         let udp_at = outer.len() - UDP_LEN - VXLAN_LEN;
-        let is_v6 = matches!(self.template.ends, Ends::V6(..));
         let offload: &Offload = packet.offload;
         let (outer_len, udp_at) = (outer.len() as u16, udp_at as u16);
-        let header = tunnel::encode(offload, packet.headers_len, outer_len, udp_at, is_v6);
+        let header =
+            tunnel::encode(offload, packet.headers_len, outer_len, udp_at, self.tunnel.is_v6());
         body.write_to(self.fd.as_fd(), &[&header, outer, packet.head]).map(drop)
     }
 }
