@@ -18,7 +18,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::copy::{copy, prefetch};
+use crate::copy::{copy, prefetch_write};
 use crate::gather::MAX_SPANS;
 use crate::grant::PAGE;
 use crate::region::Memory;
@@ -134,8 +134,9 @@ impl IoChain {
             && run >= bytes
         {
             if !writable && pieces.list.is_empty() {
-                // The header is read when some more requests were taken.
-                prefetch(host.as_ptr());
+                // The header is read when some more requests were taken. Its cache line mostly has
+                // the status byte too, which is written.
+                prefetch_write(host.as_ptr());
             }
             pieces.push(host, bytes);
             return Ok(());
@@ -189,13 +190,6 @@ impl IoChain {
     pub fn pages(&self) -> u64 {
         let pieces = self.readable.rest().iter().chain(self.writable.rest());
         pieces.map(|piece| (piece.iov_len / PAGE) as u64 + 2).sum()
-    }
-
-    /// Notes that the kernel has read or written `pages` pages.
-    pub fn used_by_kernel(&self, pages: u64) {
-        if let Some(memory) = &self.memory {
-            memory.used_by_kernel(pages);
-        }
     }
 
     /// Copies the next readable bytes into `buf`. False: there are fewer, and nothing was done.

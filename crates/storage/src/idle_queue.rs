@@ -24,6 +24,8 @@ pub(crate) struct Idle {
     pub on_take: Option<fn()>,
     /// Page faults that were noted.
     pub noted: Arc<AtomicU64>,
+    /// Pages that the kernel has used.
+    pub used: Arc<AtomicU64>,
 }
 
 impl RequestQueue for Idle {
@@ -56,6 +58,10 @@ impl RequestQueue for Idle {
 
     fn note_faults(&self, faults: u64) {
         self.noted.fetch_add(faults, Ordering::Relaxed);
+    }
+
+    fn used_by_kernel(&self, pages: u64) {
+        self.used.fetch_add(pages, Ordering::Relaxed);
     }
 
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {

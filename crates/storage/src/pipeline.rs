@@ -311,10 +311,10 @@ impl BlockPipeline {
             }
         };
         self.in_flight -= 1;
-        request.chain.used_by_kernel(request.pages);
         // The request of a queue that left is not used again.
         let Some(slot) = self.slots.get_mut(request.slot) else { return };
         slot.in_flight -= 1;
+        slot.pages += request.pages;
         if let Some((kind, fetched)) = request.accepted.take() {
             let latency = self.now.saturating_duration_since(fetched);
             slot.on.counters.latency(kind).record(latency);

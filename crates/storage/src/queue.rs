@@ -103,6 +103,12 @@ pub trait RequestQueue: Send {
         let _ = faults;
     }
 
+    /// Notes that the kernel has read or written `pages` pages of the peer's memory, for requests
+    /// that are complete. The kernel may have allocated them.
+    fn used_by_kernel(&self, pages: u64) {
+        let _ = pages;
+    }
+
     /// The queue as what it is, when its disk takes it back.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }

@@ -46,6 +46,8 @@ pub(crate) struct Slot {
     pub in_flight: usize,
     /// Requests were completed since the last flush.
     pub dirty: bool,
+    /// Pages of the guest's memory that the kernel has used since the last flush, at most.
+    pub pages: u64,
     /// Cost that its next burst pays for: page faults of completions, work of the thread of a qcow2
     /// image, interrupts that took long.
     pub debt: u64,
@@ -66,6 +68,7 @@ impl Slot {
             on,
             in_flight: 0,
             dirty: false,
+            pages: 0,
             debt: 0,
             leaving: false,
             limits,
@@ -144,6 +147,11 @@ impl Slot {
 
     /// Publishes what was completed.
     pub fn flush(&mut self) {
+        // Also for a queue that failed: its guest's memory stays charged.
+        let pages = std::mem::take(&mut self.pages);
+        if pages > 0 {
+            self.on.queue.used_by_kernel(pages);
+        }
         if !std::mem::take(&mut self.dirty) {
             return;
         }
@@ -210,6 +218,7 @@ impl Slot {
 #[cfg(test)]
 mod tests {
     use std::os::fd::OwnedFd;
+    use std::sync::atomic::Ordering;
 
     use parking_lot::Mutex;
     use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -260,6 +269,24 @@ mod tests {
         assert_eq!(pipeline.serve(at, QUANTUM).cost, 1000 * COST_PER_NS);
         assert_eq!(pipeline.serve(at, QUANTUM).cost, 0);
         assert_eq!(pipeline.slots[at].on.counters.image_thread_ns.get(), 1000);
+    }
+
+    #[test]
+    fn pages_that_the_kernel_used_are_noted_also_for_a_queue_that_failed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let image = Image::open(&ImageOptions::new(file.path().to_owned())).unwrap();
+        let queue = Idle::default();
+        let used = Arc::clone(&queue.used);
+        let disk = Arc::new(Disk::new(Arc::new(image), "serial"));
+        let mut slot = Slot::new(attachment(queue, disk));
+        for failed in [false, true] {
+            slot.on.failed = failed;
+            slot.pages += 3;
+            slot.flush();
+            slot.flush();
+            assert_eq!(used.swap(0, Ordering::Relaxed), 3);
+        }
     }
 
     #[test]

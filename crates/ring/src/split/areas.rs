@@ -79,6 +79,18 @@ impl Areas {
         }
     }
 
+    /// The bits of a number below the size, which is a power of two.
+    #[inline(always)]
+    pub(super) fn mask(&self) -> u16 {
+        self.size - 1
+    }
+
+    /// The slot of position `at`, in the available and the used ring.
+    #[inline(always)]
+    pub(super) fn slot(&self, at: u16) -> usize {
+        usize::from(at & self.mask())
+    }
+
     /// Head index in slot `slot` of the available ring, as the driver wrote it, unchecked.
     #[inline(always)]
     pub(super) fn head(&self, slot: usize) -> u16 {

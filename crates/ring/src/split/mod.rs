@@ -6,6 +6,7 @@ pub mod device;
 #[cfg(all(any(test, feature = "driver"), not(all(test, loom))))]
 pub mod driver;
 mod log;
+mod look_ahead;
 mod position;
 pub mod requests;
 

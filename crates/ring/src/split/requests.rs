@@ -9,6 +9,8 @@ use std::sync::atomic::Ordering;
 
 use super::areas::{Areas, desc_of};
 use super::log::UsedLog;
+use super::look_ahead::LookAhead;
+use super::position::Position;
 use super::{DESC_INDIRECT, DESC_NEXT, DESC_WRITE, Desc, MAX_SIZE};
 use crate::device::{Recovery, RingConfig};
 use crate::gather::MAX_CHAIN;
@@ -83,11 +85,12 @@ pub struct SplitRequests {
     config: RingConfig,
     hint: usize,
     /// Next entry of the available ring to take, and the available index when it was last read.
-    next: u16,
-    seen: u16,
+    next: Position,
+    seen: Position,
     /// Next element of the used ring to write, and the used index as the driver sees it.
-    used: u16,
-    published: u16,
+    used: Position,
+    published: Position,
+    look_ahead: LookAhead,
     in_flight: InFlight,
     /// Heads of the requests that were completed since the last publication.
     completed: Vec<u16>,
@@ -113,17 +116,18 @@ impl RequestRing for SplitRequests {
         }
         let told = u16::try_from(config.start).map_err(|_| Violation::Start(config.start))?;
         let areas = Areas::find(&memory, config)?;
-        let size = usize::from(config.size);
+        let (size, start) = (usize::from(config.size), Position::of(told));
         let used = areas.used_index().load(Ordering::Acquire);
         let mut ring = SplitRequests {
             memory,
             areas,
             config: *config,
             hint: 0,
-            next: told,
-            seen: told,
-            used: told,
-            published: told,
+            next: start,
+            seen: start,
+            used: start,
+            published: start,
+            look_ahead: LookAhead::new(told),
             in_flight: InFlight::new(size, record),
             completed: Vec::with_capacity(size),
             notified: false,
@@ -155,7 +159,7 @@ impl RequestRing for SplitRequests {
     fn has_next(&mut self) -> Result<bool, Violation> {
         let index = self.areas.avail_index().load(Ordering::Acquire);
         self.see(index).map_err(|violation| self.memory.root_cause(violation))?;
-        Ok(index != self.next || !self.in_flight.again.is_empty())
+        Ok(index != self.next.get() || !self.in_flight.again.is_empty())
     }
 
     fn in_flight(&self) -> usize {
@@ -166,9 +170,8 @@ impl RequestRing for SplitRequests {
         if !self.in_flight.end(token) {
             return;
         }
-        let slot = usize::from(self.used & (self.config.size - 1));
-        self.areas.write_used(slot, token, len);
-        self.used = self.used.wrapping_add(1);
+        self.areas.write_used(self.areas.slot(self.used.get()), token, len);
+        self.used.advance(1);
         self.completed.push(token);
         if let Some(record) = &self.in_flight.record {
             record.link_head(token);
@@ -176,11 +179,11 @@ impl RequestRing for SplitRequests {
     }
 
     fn publish(&mut self) -> Option<bool> {
-        let (old, new) = (self.published, self.used);
+        let (old, new) = (self.published.get(), self.used.get());
         if old == new {
             return None;
         }
-        self.published = new;
+        self.published = self.used;
         #[cfg(test)]
         if !crate::kill::survives() {
             return Some(false);
@@ -206,7 +209,7 @@ impl RequestRing for SplitRequests {
 
     fn arm(&mut self) -> Result<bool, Violation> {
         let index = if self.config.event_idx {
-            notify::arm_event(self.areas.avail_event(), self.next, self.areas.avail_index())
+            notify::arm_event(self.areas.avail_event(), self.next.get(), self.areas.avail_index())
         } else {
             notify::arm_flags(self.areas.used_flags(), self.areas.avail_index())
         };
@@ -215,7 +218,7 @@ impl RequestRing for SplitRequests {
         if self.memory.is_faulted() {
             return Err(Violation::MemoryTruncated);
         }
-        Ok(index != self.next || !self.in_flight.again.is_empty())
+        Ok(index != self.next.get() || !self.in_flight.again.is_empty())
     }
 
     fn disarm(&mut self) {
@@ -226,7 +229,7 @@ impl RequestRing for SplitRequests {
     }
 
     fn position(&self) -> u32 {
-        self.next.into()
+        self.next.get().into()
     }
 }
 
@@ -242,7 +245,8 @@ impl SplitRequests {
     /// used.
     fn recover(&mut self, told: u16, used: u16) -> Result<Recovery, Violation> {
         if told.wrapping_sub(used) <= self.config.size {
-            (self.used, self.published) = (used, used);
+            self.used = Position::of(used);
+            self.published = self.used;
         }
         let Some(record) = &self.in_flight.record else {
             return Ok(if told == used { Recovery::AsTold } else { Recovery::Unclear });
@@ -258,8 +262,8 @@ impl SplitRequests {
         self.in_flight.counter = last.wrapping_add(1).max(1);
         self.in_flight.again = in_flight.into_iter().map(|(_, head)| head).collect();
         let next = used.wrapping_add(taken);
-        (self.next, self.seen) = (next, next);
-        (self.used, self.published) = (used, used);
+        (self.next, self.seen) = (Position::of(next), Position::of(next));
+        (self.used, self.published) = (Position::of(used), Position::of(used));
         Ok(match next == told {
             true => Recovery::AsTold,
             false => Recovery::Moved { told: told.into(), found: next.into() },
@@ -274,29 +278,32 @@ impl SplitRequests {
             self.in_flight.begin(head);
             return Ok(Some(head));
         }
-        if self.next == self.seen {
+        let next = self.next.get();
+        if next == self.seen.get() {
             self.see(self.areas.avail_index().load(Ordering::Acquire))?;
-            if self.next == self.seen {
+            if next == self.seen.get() {
                 return Ok(None);
             }
         }
-        let head = self.areas.head(usize::from(self.next & (self.config.size - 1)));
+        let place = (&self.areas, &*self.memory, self.hint);
+        self.look_ahead.prefetch(place, next, self.seen.get());
+        let head = self.areas.head(self.areas.slot(next));
         self.in_flight.check(head)?;
         self.fill(head, chain)?;
         self.in_flight.record(head);
         self.in_flight.begin(head);
-        self.next = self.next.wrapping_add(1);
+        self.next.advance(1);
         Ok(Some(head))
     }
 
     /// Accepts an available index if it is possible.
     fn see(&mut self, index: u16) -> Result<(), Violation> {
-        let ahead = index.wrapping_sub(self.published);
-        let size = self.config.size;
-        if ahead > size || ahead < self.next.wrapping_sub(self.published) {
+        let published = self.published.get();
+        let (ahead, size) = (index.wrapping_sub(published), self.config.size);
+        if ahead > size || ahead < self.next.get().wrapping_sub(published) {
             return Err(Violation::AvailableJump { index, ahead, size });
         }
-        self.seen = index;
+        self.seen = Position::of(index);
         Ok(())
     }
 

@@ -98,6 +98,10 @@ impl<R: RequestRing + 'static> RequestQueue for BlkQueue<R> {
         self.ring.memory().faulted(faults);
     }
 
+    fn used_by_kernel(&self, pages: u64) {
+        self.ring.memory().used_by_kernel(pages);
+    }
+
     /// A `Box<dyn VringQueue>`, whatever the layout.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         let queue: Box<dyn VringQueue> = self;
