@@ -158,7 +158,7 @@ impl Flood {
     /// # Errors
     /// As [`run`].
     pub fn pass(&mut self) -> Result<(), DiskLoadError> {
-        self.0.pass(true).map(|_| ())
+        self.0.pass(true, self.0.now()).map(|_| ())
     }
 }
 

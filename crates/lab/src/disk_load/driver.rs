@@ -196,7 +196,7 @@ impl Driver {
         let processes = [self.backend, std::process::id()];
         let (before, began) = (Snapshot::now(&processes), self.clock.elapsed());
         while !matches!(&self.blocks, Blocks::Each(left) if left.is_empty()) {
-            self.pass(true)?;
+            self.pass(true, self.now())?;
             self.look()?;
         }
         self.drain()?;
@@ -218,8 +218,12 @@ impl Driver {
     /// Sends and collects until so much of the clock has passed.
     fn pass_until(&mut self, end: Duration) -> Result<(), DiskLoadError> {
         let mut passes = 0u32;
-        while self.clock.elapsed() < end {
-            let busy = self.pass(true)?;
+        loop {
+            let now = self.now();
+            if u128::from(now) >= end.as_nanos() {
+                return Ok(());
+            }
+            let busy = self.pass(true, now)?;
             if !busy && self.workload.sleeps {
                 self.sleep(end)?;
             } else if !busy {
@@ -231,21 +235,19 @@ impl Driver {
                 self.look()?;
             }
         }
-        Ok(())
     }
 
     /// Collects what is under way.
     fn drain(&mut self) -> Result<(), DiskLoadError> {
         while self.queues.iter().any(|queue| queue.in_flight() > 0) {
-            self.pass(false)?;
+            self.pass(false, self.now())?;
             self.look()?;
         }
         Ok(())
     }
 
-    /// Looks at all queues once. True: something completed or was sent.
-    pub(super) fn pass(&mut self, send: bool) -> Result<bool, DiskLoadError> {
-        let now = self.now();
+    /// Looks at all queues once; the clock shows `now`. True: something completed or was sent.
+    pub(super) fn pass(&mut self, send: bool, now: u64) -> Result<bool, DiskLoadError> {
         let Driver { queues, blocks, pace, tally, .. } = self;
         let mut busy = false;
         for (number, queue) in queues.iter_mut().enumerate() {
@@ -305,7 +307,8 @@ impl Driver {
         if silent { Err(DiskLoadError::Silent(waiting)) } else { Ok(()) }
     }
 
-    fn now(&self) -> u64 {
+    /// The driver's clock, in ns.
+    pub(super) fn now(&self) -> u64 {
         self.clock.elapsed().as_nanos() as u64
     }
 }

@@ -48,6 +48,8 @@ pub(super) struct Queue {
     free: Vec<usize>,
     /// The slot of each chain that is under way, by the ring's id of the chain.
     under_way: Vec<Option<usize>>,
+    /// Chains that were collected, while they are looked at.
+    used: Box<[Used]>,
     operation: Operation,
     bytes: u32,
     generation: Option<u32>,
@@ -78,6 +80,7 @@ impl Queue {
             slots: (0..depth).map(slot).collect(),
             free: (0..usize::from(workload.depth)).collect(),
             under_way: vec![None; usize::from(RING)],
+            used: vec![Used::default(); usize::from(RING)].into(),
             operation: workload.operation,
             bytes: workload.bytes,
             generation: workload.generation,
@@ -139,11 +142,16 @@ impl Queue {
 
     /// Takes back what has completed, and hands each to `done`. Returns how many there were.
     pub(super) fn collect(&mut self, mut done: impl FnMut(&Slot)) -> Result<usize, DiskLoadError> {
-        let used = &mut [Used::default(); RING as usize];
-        let count = self.vring.ring.collect(used)?;
-        for Used { id, .. } in &used[..count] {
+        let count = self.vring.ring.collect(&mut self.used)?;
+        let slot = |id| self.slots.get((*self.under_way.get(usize::from(id))?)?);
+        for slot in self.used[..count].iter().filter_map(|used| slot(used.id)) {
+            // The device has just written the status.
+            self.window.prefetch(slot.control);
+        }
+        for i in 0..count {
+            let id = usize::from(self.used[i].id);
             // The ring has checked that the chain was under way.
-            let number = self.under_way.get_mut(usize::from(*id)).and_then(Option::take);
+            let number = self.under_way.get_mut(id).and_then(Option::take);
             let Some((number, slot)) = number.and_then(|n| Some((n, *self.slots.get(n)?))) else {
                 continue;
             };
