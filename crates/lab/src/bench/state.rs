@@ -16,12 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use load::cpu;
 
-/// Round trips in one sample, and samples of which the median counts.
+/// Round trips in one look, and looks of which the median counts.
 const TRIPS: u64 = 300;
 const LOOKS: usize = 9;
 
-/// Steps of arithmetic, each of which waits for the one before.
-const STEPS: u64 = 20_000;
+/// Steps of arithmetic, and independent chains of them. One chain would leave most units of a core
+/// free, and so would not show that another thread of the host shares the core.
+const STEPS: u64 = 10_000;
+const CHAINS: usize = 8;
 
 /// States whose cache lines take times within this factor are the same.
 const SAME_DISTANCE: f64 = 1.6;
@@ -34,8 +36,8 @@ const SAME_PACE: f64 = 1.15;
 pub struct State {
     /// Nanoseconds for a cache line to go from one CPU to the other and back.
     pub round_trip_ns: f64,
-    /// Microseconds for a fixed number of dependent multiplications on the first.
-    pub work_us: f64,
+    /// Microseconds for a fixed number of multiplications on each CPU, both at a time.
+    pub work_us: [f64; 2],
 }
 
 /// A counter with two cache lines of its own, because lines are fetched in pairs.
@@ -60,24 +62,30 @@ impl State {
                     wait_for(&there, trip);
                     back.0.store(trip, Ordering::Release);
                 }
-                pinned
+                pinned.map(|()| work())
             });
             let caller = scope.spawn(|| {
                 let pinned = cpu::pin(near);
-                let state = State { round_trip_ns: round_trips(&there, &back), work_us: work() };
-                pinned.map(|()| state)
+                let round_trip_ns = round_trips(&there, &back);
+                pinned.map(|()| (round_trip_ns, work()))
             });
-            let state = caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            state
+            let caller = caller.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let echo = echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let (round_trip_ns, near) = caller?;
+            Ok(State { round_trip_ns, work_us: [near, echo?] })
         })
+    }
+
+    /// The longer of both times of arithmetic, in microseconds.
+    pub fn slower_us(&self) -> f64 {
+        self.work_us.into_iter().fold(0.0, f64::max)
     }
 
     /// Whether figures of the two states can be compared.
     pub fn is_like(&self, other: &State) -> bool {
         let within = |a: f64, b: f64, factor: f64| a <= b * factor && b <= a * factor;
         within(self.round_trip_ns, other.round_trip_ns, SAME_DISTANCE)
-            && within(self.work_us, other.work_us, SAME_PACE)
+            && self.work_us.iter().zip(other.work_us).all(|(a, b)| within(*a, b, SAME_PACE))
     }
 }
 
@@ -96,33 +104,37 @@ fn wait_for(line: &Line, trip: u64) {
 
 /// The median of some looks, in ns for each round trip.
 fn round_trips(there: &Line, back: &Line) -> f64 {
-    let mut looks = [0.0; LOOKS];
     let mut trip = 0;
-    for look in &mut looks {
+    median(|| {
         let begin = Instant::now();
         for _ in 0..TRIPS {
             trip += 1;
             there.0.store(trip, Ordering::Release);
             wait_for(back, trip);
         }
-        *look = begin.elapsed().as_secs_f64() * 1e9 / TRIPS as f64;
-    }
-    looks.sort_by(f64::total_cmp);
-    looks[LOOKS / 2]
+        begin.elapsed().as_secs_f64() * 1e9 / TRIPS as f64
+    })
 }
 
-/// The shortest of some tries, in microseconds: interrupts lengthen some of them only.
+/// The median of some tries, in microseconds.
 fn work() -> f64 {
-    let once = |_| {
+    median(|| {
         let begin = Instant::now();
-        let mut value = hint::black_box(1u64);
+        let mut values = hint::black_box([1u64; CHAINS]);
         for step in 0..STEPS {
-            value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ step;
+            for value in &mut values {
+                *value = value.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ step;
+            }
         }
-        hint::black_box(value);
+        hint::black_box(values);
         begin.elapsed().as_secs_f64() * 1e6
-    };
-    (0..3).map(once).fold(f64::MAX, f64::min)
+    })
+}
+
+fn median(mut look: impl FnMut() -> f64) -> f64 {
+    let mut looks: [f64; LOOKS] = std::array::from_fn(|_| look());
+    looks.sort_by(f64::total_cmp);
+    looks[LOOKS / 2]
 }
 
 #[cfg(test)]
@@ -131,7 +143,7 @@ mod tests {
 
     #[test]
     fn states_differ_in_distance_and_pace() {
-        let state = |round_trip_ns, work_us| State { round_trip_ns, work_us };
+        let state = |round_trip_ns, near| State { round_trip_ns, work_us: [near, 20.0] };
         assert!(state(100.0, 20.0).is_like(&state(130.0, 21.0)));
         assert!(!state(100.0, 20.0).is_like(&state(430.0, 20.0)));
         assert!(!state(430.0, 20.0).is_like(&state(100.0, 20.0)));
@@ -141,7 +153,7 @@ mod tests {
     #[test]
     fn polling_takes_time_and_needs_cpus() {
         let state = State::look([0, 0]).unwrap();
-        assert!(state.round_trip_ns > 0.0 && state.work_us > 0.0);
+        assert!(state.round_trip_ns > 0.0 && state.work_us.iter().all(|us| *us > 0.0));
         assert!(State::look([0, 1 << 20]).is_err());
     }
 }

@@ -249,7 +249,7 @@ mod tests {
     use crate::bench::point::POINTS;
 
     fn run(who: Who, round: u32, figures: &[f64], round_trip_ns: f64) -> Run {
-        let state = State { round_trip_ns, work_us: 20.0 };
+        let state = State { round_trip_ns, work_us: [20.0; 2] };
         Run { who, round, figures: figures.into(), state, disturbed: false }
     }
 

@@ -238,7 +238,7 @@ fn origin(record: &Record) -> Vec<(&'static str, String)> {
     let states = |of: fn(&State) -> f64| {
         Summary::of(all.iter().filter_map(|one| one.state.as_ref().map(of)).collect())
     };
-    let state = states(|state| state.work_us).zip(states(|state| state.round_trip_ns));
+    let state = states(State::slower_us).zip(states(|state| state.round_trip_ns));
     let others = Summary::of(
         all.iter().filter(|one| !one.disturbed).map(|one| one.outcome.others * 100.0).collect(),
     );
