@@ -90,6 +90,7 @@ pub struct SplitRequests {
     /// Next element of the used ring to write, and the used index as the driver sees it.
     used: Position,
     published: Position,
+    /// Which requests behind `next` were looked at.
     look_ahead: LookAhead,
     in_flight: InFlight,
     /// Heads of the requests that were completed since the last publication.
