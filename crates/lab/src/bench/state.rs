@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::statistics::Summary;
 use load::cpu;
 
 /// Round trips in one look, and looks of which the median counts.
@@ -131,10 +132,9 @@ fn work() -> f64 {
     })
 }
 
-fn median(mut look: impl FnMut() -> f64) -> f64 {
-    let mut looks: [f64; LOOKS] = std::array::from_fn(|_| look());
-    looks.sort_by(f64::total_cmp);
-    looks[LOOKS / 2]
+fn median(look: impl FnMut() -> f64) -> f64 {
+    let looks = std::iter::repeat_with(look).take(LOOKS).collect();
+    Summary::of(looks).map_or(0.0, |looks| looks.median)
 }
 
 #[cfg(test)]

@@ -26,11 +26,14 @@ impl LookAhead {
     }
 
     /// Prefetches the indirect tables of the next requests from position `from` on, before `to`.
-    /// The taker reads heads and descriptors again, and checks them: what is read here is a hint.
+    /// `hint` is the number of the region to look in first. The taker reads heads and descriptors
+    /// again, and checks them: what is read here is a hint.
     #[inline(always)]
     pub(super) fn prefetch(
         &mut self,
-        (areas, memory, hint): (&Areas, &Memory, usize),
+        areas: &Areas,
+        memory: &Memory,
+        hint: usize,
         from: u16,
         to: u16,
     ) {
@@ -76,7 +79,7 @@ mod tests {
         let mut ahead = LookAhead::new(start);
         let mut look = |from: u16, to: u16| {
             let (from, to) = (start.wrapping_add(from), start.wrapping_add(to));
-            ahead.prefetch((&areas, &memory, 7), from, to);
+            ahead.prefetch(&areas, &memory, 7, from, to);
             ahead.next.get().wrapping_sub(start)
         };
         assert_eq!(look(0, 0), 0);

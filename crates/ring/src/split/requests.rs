@@ -286,8 +286,8 @@ impl SplitRequests {
                 return Ok(None);
             }
         }
-        let place = (&self.areas, &*self.memory, self.hint);
-        self.look_ahead.prefetch(place, next, self.seen.get());
+        let seen = self.seen.get();
+        self.look_ahead.prefetch(&self.areas, &self.memory, self.hint, next, seen);
         let head = self.areas.head(self.areas.slot(next));
         self.in_flight.check(head)?;
         self.fill(head, chain)?;
