@@ -8,6 +8,7 @@ pub(crate) mod point;
 pub(crate) mod qemu;
 mod report;
 pub(crate) mod site;
+mod turns;
 pub(crate) mod xen;
 
 use crate::daemon::DaemonError;
@@ -18,11 +19,10 @@ use crate::ovs::OvsError;
 use crate::program::Program;
 use crate::progress::Progress;
 use point::Point;
-use qemu::Qemu;
-use site::Site;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+pub(crate) use turns::Turns;
 use xen::Xen;
 
 /// The numbers of queues that are tried.
@@ -65,13 +65,13 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "RELEASE", default_value_t = Release::Installed)]
     pub release: Release,
 
-    /// Datapath that carries the frames. If the option is given several times, the datapaths are
-    /// measured one after the other
+    /// Datapath that carries the frames. If the option is given several times, the datapaths take
+    /// turns: each has its own guests, and those of the others are stopped meanwhile
     #[arg(long, value_enum, value_name = "WHAT", default_value = "ringmain")]
     pub over: Vec<Over>,
 
-    /// With --guests qemu: number of rounds of all measurements, with new guests in each round. The
-    /// comparison shows the medians, and the report shows the last round
+    /// With --guests qemu: number of rounds in which the datapaths take turns. The comparison shows
+    /// the medians, and the report shows the last round
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub rounds: u16,
 
@@ -198,18 +198,36 @@ fn under_qemu(args: &Args, progress: &Progress) -> Result<(Kind, Rounds), DemoEr
         Accel::Kvm => "guests run on KVM",
         Accel::Tcg => "no working KVM here: guests run in software, far slower than on hardware",
     });
-    let one = |over: &Over| {
-        let site = Qemu::start(args, *over, &image, accel, progress)?;
-        Ok(Series { over: *over, points: measure(args, &site, &QUEUES, progress)? })
-    };
-    let round = |_| args.over.iter().map(one).collect::<Result<Vec<_>, DemoError>>();
-    Ok((Kind::Qemu(accel), (0..args.rounds).map(round).collect::<Result<_, _>>()?))
+    let turns = Turns::start(args, &args.over, (&image, accel), progress)?;
+    Ok((Kind::Qemu(accel), all_rounds(args, &turns, progress)?))
+}
+
+/// Measures each number of queues in all rounds. The first datapath changes from round to round.
+fn all_rounds(args: &Args, turns: &Turns, progress: &Progress) -> Result<Rounds, DemoError> {
+    let none = |over: &Over| Series { over: *over, points: Vec::new() };
+    let mut rounds: Rounds =
+        (0..args.rounds).map(|_| args.over.iter().map(none).collect()).collect();
+    for queues in QUEUES {
+        for (number, round) in rounds.iter_mut().enumerate() {
+            let mut order: Vec<usize> = (0..round.len()).collect();
+            if !number.is_multiple_of(2) {
+                order.reverse();
+            }
+            for which in order {
+                let point = turns.measure(args, which, queues, progress)?;
+                round[which].points.push(point);
+            }
+        }
+    }
+    Ok(rounds)
 }
 
 fn on_xen(args: &Args, progress: &Progress) -> Result<(Kind, Rounds), DemoError> {
     only_ringmain(args)?;
     let site = Xen::start(args, Over::Ringmain, progress)?;
-    Ok((Kind::Xen, only_series(measure(args, &site, &QUEUES, progress)?)))
+    let _server = point::serve(&site, progress)?;
+    let one = |queues| point::measure(args, &site, queues, progress);
+    Ok((Kind::Xen, only_series(QUEUES.into_iter().map(one).collect::<Result<_, _>>()?)))
 }
 
 fn as_processes(args: &Args, progress: &Progress) -> Result<(Kind, Rounds), DemoError> {
@@ -229,23 +247,8 @@ fn only_ringmain(args: &Args) -> Result<(), DemoError> {
     }
 }
 
-fn measure(
-    args: &Args,
-    site: &dyn Site,
-    queues: &[u16],
-    progress: &Progress,
-) -> Result<Vec<Point>, DemoError> {
-    let stage = progress.stage("looking whether they see each other");
-    let [sender, receiver] = site.guests();
-    point::reach(sender)?;
-    let _server = receiver.spawn("iperf -s")?;
-    receiver.must("until netstat -ltn | grep -q ':5001 '; do usleep 20000; done", TIMEOUT)?;
-    stage.done("they do");
-    queues.iter().map(|queues| point::measure(args, site, *queues, progress)).collect()
-}
-
-/// One measurement of the demonstration's streams, for those who compare: stock guests under QEMU,
-/// with a given number of queues.
+/// The demonstration's streams, for those who compare: stock guests under QEMU, with a given number
+/// of queues.
 pub(crate) struct Streams {
     args: Args,
     image: Image,
@@ -277,15 +280,25 @@ impl Streams {
         Ok(Streams { args, image, accel, queues })
     }
 
-    /// Boots two guests, measures and stops them.
+    /// Boots two guests for each of these datapaths.
     ///
     /// # Errors
     /// When the guests or what carries their frames fail, or the user interrupts.
-    pub(crate) fn over(&self, over: Over, progress: &Progress) -> Result<Outcome, DemoError> {
-        let site = Qemu::start(&self.args, over, &self.image, self.accel, progress)?;
-        let points = measure(&self.args, &site, &[self.queues], progress)?;
-        let point =
-            points.first().ok_or_else(|| DemoError::NoSum("nothing was measured".into()))?;
+    pub(crate) fn start(&self, over: &[Over], progress: &Progress) -> Result<Turns, DemoError> {
+        Turns::start(&self.args, over, (&self.image, self.accel), progress)
+    }
+
+    /// Measures one of the datapaths, by its place among those that were started.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub(crate) fn over(
+        &self,
+        turns: &Turns,
+        which: usize,
+        progress: &Progress,
+    ) -> Result<Outcome, DemoError> {
+        let point = turns.measure(&self.args, which, self.queues, progress)?;
         Ok(Outcome { gbps: point.gbps, others: point.others })
     }
 }

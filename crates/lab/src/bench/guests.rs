@@ -1,13 +1,13 @@
 //! Stock guests under QEMU: alternately over the daemon and over multi-queue TAP devices on a Linux
 //! bridge.
 //!
-//! Each run boots new guests, so that earlier runs have no effect on a figure.
+//! The guests of both boot once, and those whose turn it is not are stopped.
 
 use super::point::Kind;
 use super::state::State;
 use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
-use crate::demo::{Outcome, Over, Streams};
+use crate::demo::{DemoError, Outcome, Over, Streams};
 use crate::guest::GuestError;
 use crate::interrupt;
 use crate::progress::Progress;
@@ -47,16 +47,23 @@ pub(super) fn measure(
         }
         Err(error) => return Err(error.into()),
     };
+    let mut backends = vec![(Who::Ringmain, Over::Ringmain)];
+    if !args.alone {
+        backends.push((Who::Peer, Over::Bridge));
+    }
+    let over: Vec<Over> = backends.iter().map(|(_, over)| *over).collect();
+    let turns = match streams.start(&over, progress) {
+        Ok(turns) => turns,
+        Err(error) => return note(&mut tallies[at], "guests", error),
+    };
     for number in 0..args.runs {
-        let mut order = vec![(Who::Ringmain, Over::Ringmain)];
-        if !args.alone {
-            order.push((Who::Peer, Over::Bridge));
-        }
+        let mut order: Vec<_> = backends.iter().map(|(who, _)| *who).enumerate().collect();
         if !number.is_multiple_of(2) {
             order.reverse();
         }
-        for (who, over) in order {
-            once(args, &streams, (who, over, number), &mut tallies[at], progress)?;
+        for (which, who) in order {
+            let run = || streams.over(&turns, which, progress);
+            once(args, run, (who, number), &mut tallies[at])?;
         }
     }
     Ok(())
@@ -65,16 +72,15 @@ pub(super) fn measure(
 /// One run, again when something disturbed it.
 fn once(
     args: &Args,
-    streams: &Streams,
-    (who, over, round): (Who, Over, u32),
+    run: impl Fn() -> Result<Outcome, DemoError>,
+    (who, round): (Who, u32),
     tally: &mut Tally,
-    progress: &Progress,
 ) -> Result<(), BenchError> {
     for attempt in 0..=RETRIES {
         if interrupt::asked() {
             return Err(GuestError::Interrupted.into());
         }
-        match streams.over(over, progress) {
+        match run() {
             Ok(outcome) if disturbed(args, &outcome) && attempt < RETRIES => tally.repeated += 1,
             Ok(outcome) => {
                 // Guests run on all CPUs, for longer than the machine stays in one state, so the
@@ -84,17 +90,20 @@ fn once(
                 tally.runs.push(Run { who, round, figures: vec![outcome.gbps], state, disturbed });
                 break;
             }
-            Err(error) if error.is_interrupt() => return Err(error.into()),
-            Err(error) => {
-                // Further lines have the output of the guest's console.
-                tally.failures.push(format!(
-                    "{who:?}: {}",
-                    error.to_string().lines().next().unwrap_or_default()
-                ));
-                break;
-            }
+            Err(error) => return note(tally, &format!("{who:?}"), error),
         }
     }
+    Ok(())
+}
+
+/// Notes why a run failed; what the user interrupted is an error.
+fn note(tally: &mut Tally, what: &str, error: DemoError) -> Result<(), BenchError> {
+    if error.is_interrupt() {
+        return Err(error.into());
+    }
+    // Further lines have the output of the guest's console.
+    let said = error.to_string();
+    tally.failures.push(format!("{what}: {}", said.lines().next().unwrap_or_default()));
     Ok(())
 }
 

@@ -14,30 +14,41 @@ pub(super) fn table(rounds: &[Vec<Series>]) -> Option<String> {
     if number < 2 && last.len() < 2 {
         return None;
     }
-    let titles = ["queues", "over", "Gb/s", "ratio", "ns per kB", "ratio"];
+    let titles =
+        ["queues", "over", "Gb/s", "ratio", "bound", "ns per kB", "ratio", "guests, ns per kB"];
     let mut rows = vec![titles.map(str::to_owned)];
     for (at, point) in first.points.iter().enumerate() {
         for (which, series) in last.iter().enumerate() {
-            let of = |figure: Figure| -> [String; 2] {
-                let all = |which: usize| values(rounds, which, at, figure);
-                let ratios = all(0).iter().zip(all(which)).map(|(a, b)| a / b).collect();
-                let ratio = (which > 0).then(|| Summary::of(ratios)).flatten();
-                [
-                    Summary::of(all(which)).map_or("-".into(), |all| all.said(Centre::Median)),
-                    ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.median)),
-                ]
+            let all = |which, figure| values(rounds, which, at, figure);
+            let median = |figure: Figure| {
+                Summary::of(all(which, figure)).map_or("-".into(), |it| it.said(Centre::Median))
             };
-            let [rate, rate_ratio] = of(|point| Some(point.gbps));
-            let [time, time_ratio] = of(Point::beyond_per_kilobyte);
-            let (queues, over) = (point.queues.to_string(), series.over.title().to_owned());
-            rows.push([queues, over, rate, rate_ratio, time, time_ratio]);
+            // The ratio of one figure of the first datapath to another of this one.
+            let ratio = |first: Figure, this: Figure| {
+                let pairs = all(0, first).into_iter().zip(all(which, this));
+                let ratios = pairs.map(|(first, this)| first / this).collect();
+                let ratio = (which > 0).then(|| Summary::of(ratios)).flatten();
+                ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.median))
+            };
+            let rate: Figure = |point| Some(point.gbps);
+            rows.push([
+                point.queues.to_string(),
+                series.over.title().to_owned(),
+                median(rate),
+                ratio(rate, rate),
+                ratio(Point::bound, rate),
+                median(Point::beyond_per_kilobyte),
+                ratio(Point::beyond_per_kilobyte, Point::beyond_per_kilobyte),
+                median(Point::guests_per_kilobyte),
+            ]);
         }
     }
     Some(format!(
-        "{}  medians of {number} rounds (least-most); ratio: {} to this datapath, median of the \
-         rounds' ratios\n",
+        "{}  medians of {number} rounds (least-most); ratio: {first} to this datapath, median of \
+         the rounds' ratios\n  bound: the ratio if {first} took no CPU time, and the guests used it \
+         as the rest of theirs\n",
         aligned(&rows),
-        first.over.title()
+        first = first.over.title()
     ))
 }
 
@@ -65,6 +76,7 @@ mod tests {
             receiver: Vec::new(),
             others: 0.0,
             beyond: Some(beyond),
+            guests: Some(1.0),
             profile: None,
         };
         Series { over, points: vec![point] }
@@ -79,7 +91,8 @@ mod tests {
         let rows: Vec<Vec<&str>> =
             text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[1][..4], ["1", "Ringmain", "2.00", "(1.00-3.00)"], "{text}");
-        assert_eq!(rows[2][..6], ["1", "Linux", "bridge", "2.00", "(1.00-8.00)", "1.00"], "{text}");
+        let other = ["1", "Linux", "bridge", "2.00", "(1.00-8.00)", "1.00", "1.10"];
+        assert_eq!(rows[2][..7], other, "{text}");
     }
 
     #[test]

@@ -74,7 +74,7 @@ fn one(
         ..Point::new(
             queues,
             said,
-            &Sample { daemon, others: cpu.others + cpu.stolen, beyond: None, counts },
+            &Sample { daemon, others: cpu.others + cpu.stolen, beyond: None, guests: None, counts },
         )?
     };
     stage.done(&format!("{} Gb/s", point.rate()));

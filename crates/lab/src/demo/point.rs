@@ -4,7 +4,7 @@ use super::site::{Counts, QueueCount, Site};
 use super::{ADDRESSES, Args, DemoError, TIMEOUT};
 use load::cpu::Snapshot;
 
-use crate::guest::{GuestError, Shell};
+use crate::guest::{GuestError, Job, Shell};
 use crate::interrupt;
 use crate::progress::{Progress, Stage};
 use crate::statistics::parts;
@@ -35,6 +35,8 @@ pub(crate) struct Point {
     /// CPUs that were busy beyond the guests' virtual CPUs: the daemon, QEMU's other threads, the
     /// host's kernel, and others. None where virtual CPUs are no threads of this machine.
     pub(crate) beyond: Option<f64>,
+    /// CPUs that the guests' virtual CPUs used. None where these are no threads of this machine.
+    pub(crate) guests: Option<f64>,
     /// The profile of received frames, if it was taken afterwards.
     pub(crate) profile: Option<PortProfile>,
 }
@@ -47,6 +49,8 @@ pub(crate) struct Sample {
     pub(crate) others: f64,
     /// CPUs that were busy beyond the guests' virtual CPUs, if that is known.
     pub(crate) beyond: Option<f64>,
+    /// CPUs that the guests' virtual CPUs used, if that is known.
+    pub(crate) guests: Option<f64>,
     /// The counts meanwhile.
     pub(crate) counts: Counts,
 }
@@ -54,7 +58,7 @@ pub(crate) struct Sample {
 impl Point {
     /// The point with this number of queues, from the output of iperf.
     pub(crate) fn new(queues: u16, said: String, sample: &Sample) -> Result<Point, DemoError> {
-        let Sample { daemon, others, beyond, counts } = sample;
+        let Sample { daemon, others, beyond, guests, counts } = sample;
         let gbps = sum(&said).ok_or(DemoError::NoSum(said))?;
         let in_use = usize::from(queues);
         Ok(Point {
@@ -66,6 +70,7 @@ impl Point {
             receiver: shares(&counts.receiver, in_use, |queue| queue.rx_bytes),
             others: *others,
             beyond: *beyond,
+            guests: *guests,
             profile: None,
         })
     }
@@ -84,6 +89,30 @@ impl Point {
     pub(crate) fn beyond_per_kilobyte(&self) -> Option<f64> {
         Some(self.beyond? * 8000.0 / self.gbps)
     }
+
+    /// CPU time of the guests' virtual CPUs, in nanoseconds for each 1000 bytes.
+    pub(crate) fn guests_per_kilobyte(&self) -> Option<f64> {
+        Some(self.guests? * 8000.0 / self.gbps)
+    }
+
+    /// The rate in Gb/s if the guests had all CPU time that was used beyond them, and spent as much
+    /// on each byte. No datapath can be faster without a change of what the guests do.
+    pub(crate) fn bound(&self) -> Option<f64> {
+        let guests = self.guests.filter(|guests| *guests > 0.0)?;
+        Some(self.gbps * (guests + self.beyond?) / guests)
+    }
+}
+
+/// Starts a server of streams in the receiver, once the sender reaches it. The server ends with the
+/// value.
+pub(crate) fn serve(site: &dyn Site, progress: &Progress) -> Result<Job, DemoError> {
+    let stage = progress.stage("looking whether they see each other");
+    let [sender, receiver] = site.guests();
+    reach(sender)?;
+    let server = receiver.spawn("iperf -s")?;
+    receiver.must("until netstat -ltn | grep -q ':5001 '; do usleep 20000; done", TIMEOUT)?;
+    stage.done("they do");
+    Ok(server)
 }
 
 /// Sets the number of queues in both guests, and measures.
@@ -94,7 +123,8 @@ pub(crate) fn measure(
     progress: &Progress,
 ) -> Result<Point, DemoError> {
     let plural = if queues == 1 { "queue" } else { "queues" };
-    let stage = progress.stage(format!("{} streams over {queues} {plural}", args.streams));
+    let over = site.title();
+    let stage = progress.stage(format!("{over}: {} streams over {queues} {plural}", args.streams));
     site.set_queues(queues)?;
     let [sender, _] = site.guests();
     reach(sender)?;
@@ -113,16 +143,16 @@ pub(crate) fn measure(
     let (virtual_cpus, since) = (site.virtual_cpus(), Instant::now());
     countdown.sleep_until(total)?;
     let shares = Snapshot::now(&pids).since(&cpu);
-    let virtual_cpus = site
+    let guests = site
         .virtual_cpus()
         .zip(virtual_cpus)
         .map(|(now, then)| now.saturating_sub(then).as_secs_f64() / since.elapsed().as_secs_f64());
-    let beyond = virtual_cpus.map(|virtual_cpus| (shares.busy() - virtual_cpus).max(0.0));
+    let beyond = guests.map(|guests| (shares.busy() - guests).max(0.0));
     let others = shares.others + shares.stolen;
     let daemon = site.daemon()?.zip(used).map(|(now, then)| now.since(then));
     let counts = site.counts()?.since(&counts);
     let said = streams.wait(seconds + TIMEOUT)?.text;
-    let point = Point::new(queues, said, &Sample { daemon, others, beyond, counts })?;
+    let point = Point::new(queues, said, &Sample { daemon, others, beyond, guests, counts })?;
     stage.done(&format!("{} Gb/s", point.rate()));
     Ok(point)
 }
@@ -210,8 +240,11 @@ pub(crate) fn table(points: &[Point]) -> String {
     text
 }
 
-/// "52 + 48 %".
+/// "52 + 48 %"; "-" where nothing was counted.
 pub(crate) fn percent(shares: &[f64]) -> String {
+    if shares.iter().all(|share| *share == 0.0) {
+        return "-".into();
+    }
     let parts: Vec<String> = shares.iter().map(|share| format!("{:.0}", share * 100.0)).collect();
     format!("{} %", parts.join(" + "))
 }
@@ -237,6 +270,7 @@ mod tests {
         assert_eq!(shares_of(&[queue(1), queue(3), queue(0), queue(0)], 2), [0.25, 0.75]);
         assert_eq!(shares_of(&[queue(1), queue(0), queue(1)], 1), [0.5, 0.0, 0.5]);
         assert_eq!(percent(&[0.25, 0.75]), "25 + 75 %");
+        assert_eq!(percent(&[0.0, 0.0]), "-");
     }
 
     #[test]
@@ -250,10 +284,12 @@ mod tests {
             receiver: vec![0.5, 0.5],
             others: 0.5,
             beyond: Some(0.75),
+            guests: Some(1.25),
             profile: None,
         };
         assert!(table(std::slice::from_ref(&point)).contains("1.50*"));
         assert_eq!(point.beyond_per_kilobyte(), Some(4000.0));
+        assert_eq!(point.bound(), Some(2.4));
         assert!(!table(&[Point { others: 0.0, ..point }]).contains('*'));
     }
 }

@@ -8,6 +8,7 @@ use crate::guest::{Accel, Emulator, Guest, Image, Mac, Nic, Shell, Spec};
 use crate::progress::Progress;
 use control::api::Stats;
 use load::cpu;
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
 /// The guests, and what carries their frames.
@@ -15,6 +16,7 @@ pub(crate) struct Qemu {
     // The order of drops matters: guests end before the things that they are attached to.
     guests: [Guest; 2],
     virtual_cpus: [Vec<u32>; 2],
+    over: Over,
     fabric: Fabric,
     since: Instant,
 }
@@ -46,11 +48,25 @@ impl Qemu {
         stage.done("");
         let [sender, receiver] = &guests;
         let virtual_cpus = [sender.virtual_cpus()?, receiver.virtual_cpus()?];
-        Ok(Qemu { guests, virtual_cpus, fabric, since: Instant::now() })
+        Ok(Qemu { guests, virtual_cpus, over, fabric, since: Instant::now() })
+    }
+
+    /// Resumes or stops the guests, and the process that carries their frames.
+    pub(crate) fn let_run(&self, on: bool) {
+        let signal = if on { Signal::CONT } else { Signal::STOP };
+        let ids = self.processes().into_iter();
+        for id in ids.filter_map(|id| i32::try_from(id).ok().and_then(Pid::from_raw)) {
+            // The only possible error is that the process has ended, as the next measurement shows.
+            let _ = kill_process(id, signal);
+        }
     }
 }
 
 impl Site for Qemu {
+    fn title(&self) -> &'static str {
+        self.over.title()
+    }
+
     fn guests(&self) -> [&dyn Shell; 2] {
         self.guests.each_ref().map(|guest| guest as &dyn Shell)
     }

@@ -7,6 +7,9 @@ use std::time::Duration;
 
 /// Two guests, and what carries their frames.
 pub(crate) trait Site {
+    /// The name of what carries the frames.
+    fn title(&self) -> &'static str;
+
     /// The sender and the receiver.
     fn guests(&self) -> [&dyn Shell; 2];
 

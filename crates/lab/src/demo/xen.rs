@@ -52,6 +52,13 @@ impl Xen {
 }
 
 impl Site for Xen {
+    fn title(&self) -> &'static str {
+        match self.service {
+            Some(_) => Netback::Ringmain.name(),
+            None => Netback::Kernel.name(),
+        }
+    }
+
     fn guests(&self) -> [&dyn Shell; 2] {
         self.guests.each_ref().map(|guest| guest as &dyn Shell)
     }
