@@ -46,6 +46,7 @@ mod run_counters;
 mod sleep;
 mod sleeper;
 pub mod slow_signals;
+pub mod stolen;
 mod thread_usage;
 pub mod time_share;
 pub mod token_bucket;

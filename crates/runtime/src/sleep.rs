@@ -15,6 +15,7 @@ use crate::poll::cost::cpu_time;
 use crate::poll::pressure::CpuPressure;
 use crate::poll::{Cost, Next, Poll, PollingPolicy, State};
 use crate::queues::Watch;
+use crate::stolen;
 use crate::watcher::{SIGNALS, Signal};
 use crate::worker::Worker;
 
@@ -43,6 +44,7 @@ impl<P: Pipeline> Worker<P> {
         self.sleeper.policy = policy;
         self.sleeper.poll = Poll::new(policy, cost, self.now);
         self.sleeper.pressure = CpuPressure::of_this_thread(pinned, self.now);
+        stolen::prepare();
     }
 
     /// Nothing moved: polls a little longer, or sleeps.

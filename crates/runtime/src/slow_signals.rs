@@ -6,11 +6,17 @@
 //! interrupted. A peer whose slow interrupts take more than 1/[`SHARE`] of the time is stopped. A
 //! front-end that reconnects at once would keep the worker busy again, so the control side charges
 //! it as well ([`COST`]).
+//!
+//! On a virtual machine, an interrupt that wakes another CPU also takes long while the host gives
+//! both CPUs too little time. So a peer is not stopped if the host took as much from a CPU in the
+//! meantime ([`Stolen`]). Interrupts take longer than the limit only if a part of that time lies
+//! within them, so less is charged than the host took.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::stolen::Stolen;
 use crate::time_share::TimeShare;
 
 /// Slow interrupts of a peer may take 1/`SHARE` of the time.
@@ -37,29 +43,46 @@ struct Account {
     time: TimeShare,
     /// The number of slow interrupts since all of that time was last earned.
     count: u32,
+    /// The time of these.
+    spent: Duration,
+    /// The time that the host had taken before the first of them.
+    stolen: Option<Stolen>,
 }
 
 impl Default for Account {
     fn default() -> Self {
-        Account { time: TimeShare::new(SHARE, BURST), count: 0 }
+        let time = TimeShare::new(SHARE, BURST);
+        Account { time, count: 0, spent: Duration::ZERO, stolen: None }
     }
 }
 
 impl SlowSignals {
     /// Notes a slow interrupt at `now` that took `spent`. False: there have been too many.
     pub fn allows(&self, spent: Duration, now: Instant) -> bool {
+        self.allows_with(Stolen::now, spent, now)
+    }
+
+    fn allows_with(
+        &self,
+        stolen: impl Fn() -> Option<Stolen>,
+        spent: Duration,
+        now: Instant,
+    ) -> bool {
         let mut account = self.0.lock();
         if account.time.is_earned(now) {
-            account.count = 0;
+            *account = Account { stolen: stolen(), ..Account::default() };
         }
         account.time.charge(spent, now);
         account.count += 1;
+        account.spent += spent;
         let exceeded = account.count >= LEAST && account.time.overdrawn_until(now).is_some();
-        if exceeded {
-            // The peer is stopped, and begins anew.
-            *account = Account::default();
+        if !exceeded {
+            return true;
         }
-        !exceeded
+        // The peer is stopped, or was slow because of the host. It begins anew in both cases.
+        let Account { spent, stolen: before, .. } = std::mem::take(&mut *account);
+        let taken = before.and_then(|before| Some(stolen()?.most_since(&before)));
+        taken.is_some_and(|taken| taken >= spent)
     }
 }
 
@@ -71,8 +94,30 @@ mod tests {
 
     /// After how many slow interrupts the port is stopped; `None`: it is not.
     fn stopped(spent: Duration, every: Duration) -> Option<u32> {
+        stopped_on_a_host(0.0, spent, every)
+    }
+
+    /// The same where the host takes this share of the time from a CPU.
+    fn stopped_on_a_host(share: f64, spent: Duration, every: Duration) -> Option<u32> {
         let (signals, start) = (SlowSignals::default(), Instant::now());
-        (0..10_000).find(|n| !signals.allows(spent, start + every * *n)).map(|n| n + 1)
+        let stolen = |n: u32| Some(Stolen::of(&[Duration::ZERO, (every * n).mul_f64(share)]));
+        (0..10_000)
+            .find(|n| !signals.allows_with(|| stolen(*n), spent, start + every * *n))
+            .map(|n| n + 1)
+    }
+
+    #[test]
+    fn a_peer_is_not_stopped_for_what_the_host_took() {
+        assert_eq!(stopped_on_a_host(0.8, MILLISECOND, 2 * MILLISECOND), None);
+        assert_eq!(stopped_on_a_host(0.4, MILLISECOND, 2 * MILLISECOND), Some(21));
+        assert_eq!(stopped_on_a_host(1.0, 20 * MILLISECOND, MILLISECOND), Some(LEAST));
+    }
+
+    #[test]
+    fn a_host_that_does_not_tell_takes_nothing() {
+        let (signals, now) = (SlowSignals::default(), Instant::now());
+        let stopped = |_: &u32| !signals.allows_with(|| None, MILLISECOND, now);
+        assert_eq!((0..100).find(stopped), Some(20));
     }
 
     #[test]
@@ -91,7 +136,7 @@ mod tests {
     #[test]
     fn a_peer_that_was_stopped_begins_anew() {
         let (signals, now) = (SlowSignals::default(), Instant::now());
-        let slow = || signals.allows(20 * MILLISECOND, now);
+        let slow = || signals.allows_with(|| None, 20 * MILLISECOND, now);
         let stopped = (0..20).filter(|_| !slow()).count();
         assert_eq!(stopped, 10);
     }
