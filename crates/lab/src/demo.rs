@@ -265,7 +265,8 @@ pub(crate) struct Outcome {
 }
 
 impl Streams {
-    /// Finds in `cache` what guests are made of.
+    /// Finds in `cache` what guests are made of: the newest QEMU and kernel there are, since queues
+    /// of a vhost-user device have interrupts of their own only under a recent QEMU.
     ///
     /// # Errors
     /// When it is not there.
@@ -275,9 +276,14 @@ impl Streams {
         queues: u16,
         seconds: u16,
     ) -> Result<Streams, DemoError> {
-        let (image, accel) = under(cache)?;
-        let args = Args { seconds, ..Args::of(program, cache, Platform::Qemu, Over::Ringmain) };
-        Ok(Streams { args, image, accel, queues })
+        let (installed, accel) = under(cache)?;
+        let newer = Release::Backports;
+        let (release, image) = match (newer.emulator(cache), newer.image(cache)) {
+            (Ok(_), Ok(image)) => (newer, image),
+            _ => (Release::Installed, installed),
+        };
+        let usual = Args::of(program, cache, Platform::Qemu, Over::Ringmain);
+        Ok(Streams { args: Args { seconds, release, ..usual }, image, accel, queues })
     }
 
     /// Boots two guests for each of these datapaths.

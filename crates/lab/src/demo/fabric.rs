@@ -105,8 +105,8 @@ fn config(dir: &std::path::Path) -> String {
     format!("{}{}", port(0), port(1))
 }
 
-/// Reads what virtio_net prints for `ethtool -S`: "rx_queue_0_bytes: 12". Drivers of Linux 6.12 and
-/// later print no bytes there, so all counts stay zero.
+/// Reads what virtio_net prints for `ethtool -S`: "rx_queue_0_bytes: 12". The driver of Linux 6.12
+/// prints no bytes there, so all counts stay zero.
 fn driver_counts(text: &str) -> Vec<QueueCount> {
     let mut queues = vec![QueueCount::default(); usize::from(MOST_QUEUES)];
     for line in text.lines() {
