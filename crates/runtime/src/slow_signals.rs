@@ -64,18 +64,22 @@ impl Default for Account {
 impl SlowSignals {
     /// Notes a slow interrupt at `now` that took `spent`. False: there have been too many.
     pub fn allows(&self, spent: Duration, now: Instant) -> bool {
-        self.allows_with(Stolen::now, spent, now)
+        self.allows_with(timed, spent, now)
     }
 
+    /// `stolen` returns the time that the host took so far, and how long that question took.
     fn allows_with(
         &self,
-        stolen: impl Fn() -> Option<Stolen>,
+        stolen: impl Fn() -> (Option<Stolen>, Duration),
         spent: Duration,
         now: Instant,
     ) -> bool {
         let mut account = self.0.lock();
         if account.time.is_earned(now) {
-            *account = Account { stolen: stolen(), ..Account::default() };
+            let (stolen, asked) = stolen();
+            *account = Account { stolen, ..Account::default() };
+            // With many CPUs, the question takes milliseconds, and a hostile peer can cause it.
+            account.time.charge(asked, now);
         }
         account.time.charge(spent, now);
         account.count += 1;
@@ -86,9 +90,16 @@ impl SlowSignals {
         }
         // The peer is stopped, or was slow because of the host. It begins anew in both cases.
         let Account { spent, stolen: before, .. } = std::mem::take(&mut *account);
-        let taken = before.and_then(|before| Some(stolen()?.most_since(&before)));
+        let taken = before.and_then(|before| Some(stolen().0?.most_since(&before)));
         taken.is_some_and(|taken| taken >= spent * HOST_SHARE)
     }
+}
+
+/// The time that the host took so far, and how long it took to read that.
+fn timed() -> (Option<Stolen>, Duration) {
+    let began = Instant::now();
+    let stolen = Stolen::now();
+    (stolen, began.elapsed())
 }
 
 #[cfg(test)]
@@ -106,8 +117,9 @@ mod tests {
     fn stopped_on_a_host(share: f64, spent: Duration, every: Duration) -> Option<u32> {
         let (signals, start) = (SlowSignals::default(), Instant::now());
         let stolen = |n: u32| Some(Stolen::of(&[Duration::ZERO, (every * n).mul_f64(share)]));
+        let look = |n: u32| (stolen(n), Duration::ZERO);
         (0..10_000)
-            .find(|n| !signals.allows_with(|| stolen(*n), spent, start + every * *n))
+            .find(|n| !signals.allows_with(|| look(*n), spent, start + every * *n))
             .map(|n| n + 1)
     }
 
@@ -122,8 +134,21 @@ mod tests {
     #[test]
     fn a_host_that_does_not_tell_takes_nothing() {
         let (signals, now) = (SlowSignals::default(), Instant::now());
-        let stopped = |_: &u32| !signals.allows_with(|| None, MILLISECOND, now);
+        let stopped = |_: &u32| !signals.allows_with(untold, MILLISECOND, now);
         assert_eq!((0..100).find(stopped), Some(20));
+    }
+
+    #[test]
+    fn a_peer_pays_for_the_question() {
+        let (signals, now) = (SlowSignals::default(), Instant::now());
+        let look = || (None, 10 * MILLISECOND);
+        let stopped = |_: &u32| !signals.allows_with(look, MILLISECOND, now);
+        assert_eq!((0..100).find(stopped), Some(10));
+    }
+
+    /// A host that does not tell.
+    fn untold() -> (Option<Stolen>, Duration) {
+        (None, Duration::ZERO)
     }
 
     #[test]
@@ -142,7 +167,7 @@ mod tests {
     #[test]
     fn a_peer_that_was_stopped_begins_anew() {
         let (signals, now) = (SlowSignals::default(), Instant::now());
-        let slow = || signals.allows_with(|| None, 20 * MILLISECOND, now);
+        let slow = || signals.allows_with(untold, 20 * MILLISECOND, now);
         let stopped = (0..20).filter(|_| !slow()).count();
         assert_eq!(stopped, 10);
     }
