@@ -18,6 +18,7 @@ use crate::interrupt;
 use crate::ovs::OvsError;
 use crate::program::Program;
 use crate::progress::Progress;
+use crate::statistics;
 use point::Point;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -208,12 +209,8 @@ fn all_rounds(args: &Args, turns: &Turns, progress: &Progress) -> Result<Rounds,
     let mut rounds: Rounds =
         (0..args.rounds).map(|_| args.over.iter().map(none).collect()).collect();
     for queues in QUEUES {
-        for (number, round) in rounds.iter_mut().enumerate() {
-            let mut order: Vec<usize> = (0..round.len()).collect();
-            if !number.is_multiple_of(2) {
-                order.reverse();
-            }
-            for which in order {
+        for (number, round) in (0..).zip(&mut rounds) {
+            for which in statistics::turns((0..round.len()).collect(), number) {
                 let point = turns.measure(args, which, queues, progress)?;
                 round[which].points.push(point);
             }

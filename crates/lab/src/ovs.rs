@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::guest::{ChildProcess, GuestError, Namespace};
+use crate::guest::{ChildProcess, GuestError, Namespace, let_run};
 use pages::HugePages;
 
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
@@ -244,10 +243,7 @@ impl Ovs {
 
     /// Resumes or stops the process: its polling thread uses a whole CPU even when idle.
     pub fn let_run(&self, on: bool) {
-        if let Some(pid) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
-            // The only possible error is that the process has ended, which the next run will show.
-            let _ = kill_process(pid, if on { Signal::CONT } else { Signal::STOP });
-        }
+        let_run(self.id(), on);
     }
 }
 

@@ -96,6 +96,15 @@ pub fn parts(all: impl IntoIterator<Item = u64>) -> Vec<f64> {
     all.iter().map(|part| *part as f64 / sum).collect()
 }
 
+/// All that take part in a round, in the order of their turns. Every second round has the reverse
+/// order, so that a slow change of the machine favours nobody.
+pub fn turns<T>(mut all: Vec<T>, round: u32) -> Vec<T> {
+    if !round.is_multiple_of(2) {
+        all.reverse();
+    }
+    all
+}
+
 /// A number for people: three digits that mean something.
 pub fn digits(value: f64) -> String {
     let size = value.abs();
@@ -123,6 +132,12 @@ pub fn median_interval(mut values: Vec<f64>) -> Option<[f64; 2]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_second_round_has_the_reverse_order() {
+        assert_eq!(turns(vec!['a', 'b', 'c'], 0), ['a', 'b', 'c']);
+        assert_eq!(turns(vec!['a', 'b', 'c'], 1), ['c', 'b', 'a']);
+    }
 
     #[test]
     fn summaries_of_odd_even_and_none() {

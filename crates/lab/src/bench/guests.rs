@@ -11,6 +11,7 @@ use crate::demo::{DemoError, Outcome, Over, Streams};
 use crate::guest::GuestError;
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::statistics::turns;
 
 /// Seconds that the streams are measured, at least.
 const SECONDS: u16 = 4;
@@ -52,17 +53,14 @@ pub(super) fn measure(
         backends.push((Who::Peer, Over::Bridge));
     }
     let over: Vec<Over> = backends.iter().map(|(_, over)| *over).collect();
-    let turns = match streams.start(&over, progress) {
-        Ok(turns) => turns,
+    let sites = match streams.start(&over, progress) {
+        Ok(sites) => sites,
         Err(error) => return note(&mut tallies[at], "guests", error),
     };
     for number in 0..args.runs {
-        let mut order: Vec<_> = backends.iter().map(|(who, _)| *who).enumerate().collect();
-        if !number.is_multiple_of(2) {
-            order.reverse();
-        }
-        for (which, who) in order {
-            let run = || streams.over(&turns, which, progress);
+        let all = backends.iter().map(|(who, _)| *who).enumerate().collect();
+        for (which, who) in turns(all, number) {
+            let run = || streams.over(&sites, which, progress);
             once(args, run, (who, number), &mut tallies[at])?;
         }
     }

@@ -8,6 +8,7 @@ use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::statistics::turns;
 use load::Report;
 
 /// Most rounds for each that is wanted, until enough of them can be compared.
@@ -97,12 +98,7 @@ fn round(
     number: u32,
     tally: &mut Tally,
 ) -> Result<(), BenchError> {
-    let mut order = backends.of(&tally.point);
-    // The first back-end changes from round to round.
-    if !number.is_multiple_of(2) {
-        order.reverse();
-    }
-    for who in order {
+    for who in turns(backends.of(&tally.point), number) {
         let run = once(plan, backends, (who, number), tally)?;
         tally.runs.extend(run);
     }

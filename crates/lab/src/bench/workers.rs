@@ -26,6 +26,7 @@ use super::tally::{Run, Tally, Who};
 use super::{Args, BenchError};
 use crate::interrupt;
 use crate::progress::Progress;
+use crate::statistics::turns;
 
 /// How often a disturbed run is tried again before it is kept.
 const RETRIES: u32 = 4;
@@ -55,12 +56,8 @@ pub(super) fn measure(
         }
     };
     for number in 0..args.runs {
-        let mut order =
-            if args.alone { vec![Who::Ringmain] } else { vec![Who::Ringmain, Who::Peer] };
-        if !number.is_multiple_of(2) {
-            order.reverse();
-        }
-        for who in order {
+        let all = if args.alone { vec![Who::Ringmain] } else { vec![Who::Ringmain, Who::Peer] };
+        for who in turns(all, number) {
             round(args, &mut pair, (who, number), tally)?;
         }
     }

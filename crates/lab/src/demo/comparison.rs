@@ -24,9 +24,9 @@ pub(super) fn table(rounds: &[Vec<Series>]) -> Option<String> {
                 Summary::of(all(which, figure)).map_or("-".into(), |it| it.said(Centre::Median))
             };
             // The ratio of one figure of the first datapath to another of this one.
-            let ratio = |first: Figure, this: Figure| {
-                let pairs = all(0, first).into_iter().zip(all(which, this));
-                let ratios = pairs.map(|(first, this)| first / this).collect();
+            let ratio = |ours: Figure, theirs: Figure| {
+                let pairs = all(0, ours).into_iter().zip(all(which, theirs));
+                let ratios = pairs.map(|(ours, theirs)| ours / theirs).collect();
                 let ratio = (which > 0).then(|| Summary::of(ratios)).flatten();
                 ratio.map_or("-".into(), |ratio| format!("{:.2}", ratio.median))
             };

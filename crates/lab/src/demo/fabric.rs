@@ -38,6 +38,15 @@ impl Fabric {
         }
     }
 
+    /// Which of them this is.
+    pub(super) fn over(&self) -> Over {
+        match self {
+            Fabric::Ringmain(_) => Over::Ringmain,
+            Fabric::Bridge(_) => Over::Bridge,
+            Fabric::Ovs(_) => Over::OvsDpdk,
+        }
+    }
+
     /// The attachment of guest `index`.
     pub(super) fn link(&self, index: usize) -> Link {
         match self {

@@ -4,11 +4,10 @@
 use super::fabric::Fabric;
 use super::site::{Counts, Site, Used};
 use super::{ADDRESSES, Args, DemoError, MOST_QUEUES, Over, TIMEOUT};
-use crate::guest::{Accel, Emulator, Guest, Image, Mac, Nic, Shell, Spec};
+use crate::guest::{Accel, Emulator, Guest, Image, Mac, Nic, Shell, Spec, let_run};
 use crate::progress::Progress;
 use control::api::Stats;
 use load::cpu;
-use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
 /// The guests, and what carries their frames.
@@ -16,7 +15,6 @@ pub(crate) struct Qemu {
     // The order of drops matters: guests end before the things that they are attached to.
     guests: [Guest; 2],
     virtual_cpus: [Vec<u32>; 2],
-    over: Over,
     fabric: Fabric,
     since: Instant,
 }
@@ -48,23 +46,18 @@ impl Qemu {
         stage.done("");
         let [sender, receiver] = &guests;
         let virtual_cpus = [sender.virtual_cpus()?, receiver.virtual_cpus()?];
-        Ok(Qemu { guests, virtual_cpus, over, fabric, since: Instant::now() })
+        Ok(Qemu { guests, virtual_cpus, fabric, since: Instant::now() })
     }
 
     /// Resumes or stops the guests, and the process that carries their frames.
     pub(crate) fn let_run(&self, on: bool) {
-        let signal = if on { Signal::CONT } else { Signal::STOP };
-        let ids = self.processes().into_iter();
-        for id in ids.filter_map(|id| i32::try_from(id).ok().and_then(Pid::from_raw)) {
-            // The only possible error is that the process has ended, as the next measurement shows.
-            let _ = kill_process(id, signal);
-        }
+        self.processes().into_iter().for_each(|id| let_run(id, on));
     }
 }
 
 impl Site for Qemu {
     fn title(&self) -> &'static str {
-        self.over.title()
+        self.fabric.over().title()
     }
 
     fn guests(&self) -> [&dyn Shell; 2] {

@@ -36,7 +36,7 @@ pub use image::{Extras, Image};
 pub use machine::{Guest, Spec};
 pub use migration::Migrated;
 pub use namespace::Namespace;
-pub use process::ChildProcess;
+pub use process::{ChildProcess, let_run};
 pub use release::Release;
 pub use shell::Shell;
 

@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
 /// A child that is killed when this value is dropped, with all processes of its group, and by the
 /// kernel, alone, when the thread that started it ends in any other way.
 ///
@@ -56,7 +58,7 @@ impl ChildProcess {
     /// As waiting for a child.
     pub fn stop(mut self, limit: Duration) -> io::Result<ExitStatus> {
         if let Some(pid) = self.pid() {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = kill_process(pid, Signal::TERM);
         }
         let mut deadline = Deadline::new(limit);
         while !deadline.is_over() {
@@ -75,13 +77,13 @@ impl ChildProcess {
             return Ok(status);
         }
         if let Some(group) = self.pid() {
-            rustix::process::kill_process_group(group, rustix::process::Signal::KILL)?;
+            kill_process_group(group, Signal::KILL)?;
         }
         self.child.wait()
     }
 
-    fn pid(&self) -> Option<rustix::process::Pid> {
-        i32::try_from(self.id()).ok().and_then(rustix::process::Pid::from_raw)
+    fn pid(&self) -> Option<Pid> {
+        pid(self.id())
     }
 }
 
@@ -89,6 +91,18 @@ impl Drop for ChildProcess {
     fn drop(&mut self) {
         // An error means that there is no such child.
         let _ = self.kill();
+    }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+/// Resumes or stops a process by a signal.
+pub fn let_run(id: u32, on: bool) {
+    if let Some(pid) = pid(id) {
+        // The only possible error is that the process has ended, which the next use of it shows.
+        let _ = kill_process(pid, if on { Signal::CONT } else { Signal::STOP });
     }
 }
 
