@@ -1,5 +1,6 @@
 //! The host: QEMU's command line, its life, and dom0's shell.
 
+use super::kind::Kind;
 use super::testbed::Testbed;
 use crate::guest::agent::{self, Agent};
 use crate::guest::wait_limit::Clock;
@@ -32,9 +33,15 @@ const FAST_XEN: &str = " sched_ratelimit_us=10000 spec-ctrl=no xpti=no";
 /// The same for the kernels of dom0 and of its guests.
 pub(super) const FAST_LINUX: &str = " mitigations=off init_on_alloc=0";
 
+/// Properties of a device of QEMU that a PVH dom0 reaches through the IOMMU. A PV dom0 passes
+/// machine addresses to devices; for a PVH dom0, the IOMMU translates.
+const BEHIND_IOMMU: &str = ",iommu_platform=on,disable-legacy=on";
+
 /// The specification of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// How dom0 is virtualised.
+    pub dom0: Kind,
     /// Its processors. One when instructions are counted.
     pub cpus: u16,
     /// Its memory in MiB.
@@ -49,7 +56,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { cpus: 2, memory: 2560, dom0_memory: 1024, counted: false }
+        Options { dom0: Kind::default(), cpus: 2, memory: 2560, dom0_memory: 1024, counted: false }
     }
 }
 
@@ -226,56 +233,109 @@ fn channel(dir: &Path, number: u16) -> std::path::PathBuf {
     dir.join(format!("{number}.sock"))
 }
 
+/// The command line of QEMU.
 fn arguments(testbed: &Testbed, options: &Options, dir: &Path) -> Vec<OsString> {
-    let quoted = |path: &Path| path.to_string_lossy().replace(',', ",,");
-    let Options { cpus, memory, dom0_memory, counted } = *options;
-    let mut args: Vec<String> = Vec::new();
-    let mut add = |more: &[&str]| args.extend(more.iter().map(|arg| (*arg).to_owned()));
-    if counted {
-        add(&["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-smp", "1"]);
-    } else {
-        add(&["-accel", "tcg,thread=multi", "-smp", &cpus.to_string()]);
-    }
+    let mut args: Vec<OsString> = Vec::new();
+    args.extend(machine(options).into_iter().map(OsString::from));
+    args.extend(devices(testbed, options.dom0, dir).into_iter().map(OsString::from));
+    args.extend(kernels(testbed, options));
+    args
+}
+
+/// The processor, the memory, and the console.
+fn machine(options: &Options) -> Vec<String> {
+    let accelerator = match options.counted {
+        true => "-accel tcg,thread=single -icount shift=1,sleep=off -smp 1".to_owned(),
+        false => format!("-accel tcg,thread=multi -smp {}", options.cpus),
+    };
+    // Devices cannot use the addresses of a PVH dom0 as they are.
+    let iommu = match options.dom0 {
+        Kind::Pv => "",
+        Kind::Pvh => "-machine q35 -device intel-iommu,intremap=off",
+    };
     // dom0 does not boot on a processor that can more (-cpu max). Nested page tables are what PVH
-    // guests need.
-    add(&["-cpu", "qemu64,+npt", "-m", &memory.to_string()]);
-    add(&[
-        "-nodefaults",
-        "-display",
-        "none",
-        "-no-reboot",
-        "-name",
-        "xen",
-        "-serial",
-        "file:/dev/fd/2",
-    ]);
-    let fast = if counted { "" } else { FAST_XEN };
-    add(&[
-        "-append",
-        &format!(
-            "console=com1 com1=115200,8n1 dom0_mem={dom0_memory}M,max:{dom0_memory}M noreboot{fast}"
-        ),
-        "-drive",
-        &format!("file={},if=virtio,format=raw,snapshot=on", quoted(&testbed.disk)),
-        "-virtfs",
-        &format!("local,path={},mount_tag=share,security_model=none", quoted(&dir.join("share"))),
-        "-device",
-        &format!("virtio-serial-pci,max_ports={}", MOST_DOMAINS + 2),
-        "-chardev",
-        "socket,id=agent,fd=0",
-        "-device",
-        "virtserialport,chardev=agent,nr=1",
-    ]);
+    // domains need.
+    let line = format!(
+        "{accelerator} {iommu} -cpu qemu64,+npt -m {} -nodefaults -display none -no-reboot \
+         -name xen -serial file:/dev/fd/2",
+        options.memory
+    );
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+/// dom0's disk, the folder that it shares with this machine, and the channels to it and to guests.
+fn devices(testbed: &Testbed, dom0: Kind, dir: &Path) -> Vec<String> {
+    let quoted = |path: &Path| path.to_string_lossy().replace(',', ",,");
+    let behind = match dom0 {
+        Kind::Pv => "",
+        Kind::Pvh => BEHIND_IOMMU,
+    };
+    let mut args: Vec<String> = Vec::new();
+    let mut add = |kind: &str, what: String| args.extend([kind.to_owned(), what]);
+    let (disk, share) = (quoted(&testbed.disk), quoted(&dir.join("share")));
+    add("-drive", format!("file={disk},if=none,id=disk,format=raw,snapshot=on"));
+    add("-device", format!("virtio-blk-pci,drive=disk{behind}"));
+    add("-fsdev", format!("local,id=share,path={share},security_model=none"));
+    add("-device", format!("virtio-9p-pci,fsdev=share,mount_tag=share{behind}"));
+    add("-device", format!("virtio-serial-pci,max_ports={}{behind}", MOST_DOMAINS + 2));
+    add("-chardev", "socket,id=agent,fd=0".into());
+    add("-device", "virtserialport,chardev=agent,nr=1".into());
     for number in 0..MOST_DOMAINS {
         let path = quoted(&channel(dir, number));
-        add(&["-chardev", &format!("socket,id=domain{number},path={path},server=on,wait=off")]);
-        add(&["-device", &format!("virtserialport,chardev=domain{number},nr={}", number + 2)]);
+        add("-chardev", format!("socket,id=domain{number},path={path},server=on,wait=off"));
+        add("-device", format!("virtserialport,chardev=domain{number},nr={}", number + 2));
     }
-    let first = quoted(&testbed.first);
-    let kernel = quoted(&testbed.kernel);
-    let fast = if counted { "" } else { FAST_LINUX };
-    let modules = format!("{kernel} console=hvc0 panic=-1 loglevel=4{fast},{first}");
-    let mut args: Vec<OsString> = args.into_iter().map(OsString::from).collect();
-    args.extend(["-kernel".into(), testbed.xen.clone().into(), "-initrd".into(), modules.into()]);
     args
+}
+
+/// The hypervisor and dom0's kernel, with their own command lines.
+fn kernels(testbed: &Testbed, options: &Options) -> [OsString; 6] {
+    let Options { dom0, dom0_memory, counted, .. } = *options;
+    let fast = |arguments| if counted { "" } else { arguments };
+    // The emulated IOMMU cannot read the page tables of an AMD processor: no-sharept.
+    let xen = format!(
+        "console=com1 com1=115200,8n1 dom0={dom0} iommu=no-sharept \
+         dom0_mem={dom0_memory}M,max:{dom0_memory}M noreboot{}",
+        fast(FAST_XEN)
+    );
+    let [kernel, first] =
+        [&testbed.kernel, &testbed.first].map(|path| path.to_string_lossy().replace(',', ",,"));
+    let linux = fast(FAST_LINUX);
+    let modules = format!("{kernel} console=hvc0 panic=-1 loglevel=4{linux},{first}");
+    let hypervisor = testbed.xen.clone().into();
+    ["-append".into(), xen.into(), "-kernel".into(), hypervisor, "-initrd".into(), modules.into()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pvh_dom0_reaches_its_devices_through_the_iommu() {
+        let testbed = Testbed {
+            xen: "xen".into(),
+            kernel: "vmlinux".into(),
+            first: "first.cpio.gz".into(),
+            disk: "dom0.img".into(),
+            emulator: crate::guest::Emulator::installed(),
+        };
+        let line = |dom0| {
+            let options = Options { dom0, ..Options::default() };
+            let args = arguments(&testbed, &options, Path::new("/tmp"));
+            args.into_iter().map(|arg| arg.into_string().unwrap()).collect::<Vec<_>>()
+        };
+        let (pv, pvh) = (line(Kind::Pv), line(Kind::Pvh));
+        let behind = |line: &[String]| {
+            let (pci, iommu): (Vec<_>, Vec<_>) = line
+                .iter()
+                .filter(|arg| arg.starts_with("virtio-") && arg.contains("-pci"))
+                .partition(|arg| !arg.contains("iommu_platform=on"));
+            (pci.len(), iommu.len())
+        };
+        assert_eq!((behind(&pv), behind(&pvh)), ((3, 0), (0, 3)));
+        let iommus = |line: &[String]| line.iter().filter(|arg| arg.contains("-iommu,")).count();
+        assert_eq!((iommus(&pv), iommus(&pvh)), (0, 1));
+        let has = |line: &[String], word: &str| line.iter().any(|arg| arg.contains(word));
+        assert!(has(&pv, " dom0=pv ") && has(&pvh, " dom0=pvh "), "{pvh:?}");
+    }
 }

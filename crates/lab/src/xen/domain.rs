@@ -1,22 +1,12 @@
 //! A stock Linux guest on the host: as `xl create` makes it, driven through its console.
 
 use super::dom0::{Dom0, FAST_LINUX, TIMEOUT, port};
+use super::kind::Kind;
 use crate::guest::agent::Agent;
 use crate::guest::{GuestError, Job, Shell};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// How a guest is virtualised.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// The kernel knows that it runs on Xen.
-    #[default]
-    Pv,
-    /// The processor virtualises, with Xen's own devices. Slower here, because the processor's part
-    /// is also emulated.
-    Pvh,
-}
 
 /// The specification of a guest.
 #[derive(Clone, Debug)]
@@ -72,10 +62,6 @@ impl DomainSpec {
     /// The configuration that `xl create` reads. `fast`: further arguments of the kernel.
     fn config(&self, fast: &str) -> String {
         let DomainSpec { name, kind, cpus, memory, ramdisk, .. } = self;
-        let kind = match kind {
-            Kind::Pv => "pv",
-            Kind::Pvh => "pvh",
-        };
         let mut extra = format!("console=hvc0 panic=-1 loglevel=4{fast}");
         if let Some(queues) = self.max_queues {
             // Writing to a string does not fail.

@@ -9,13 +9,15 @@
 mod disk;
 mod dom0;
 mod domain;
+mod kind;
 mod netback;
 mod service;
 mod testbed;
 
 pub use disk::{DISK, DISK_NUMBER};
 pub use dom0::{Dom0, Options};
-pub use domain::{Domain, DomainSpec, Kind};
+pub use domain::{Domain, DomainSpec};
+pub use kind::Kind;
 pub use netback::Netback;
 pub use service::{CONFIGURATION, LOG, Service};
 pub use testbed::Testbed;

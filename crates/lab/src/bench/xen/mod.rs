@@ -20,7 +20,7 @@ use crate::guest::{GuestError, Shell};
 use crate::interrupt;
 use crate::program::Program;
 use crate::progress::{Progress, Stage};
-use crate::xen::{Dom0, Domain, DomainSpec, Netback, Options, Testbed};
+use crate::xen::{Dom0, Domain, DomainSpec, Kind, Netback, Options, Testbed};
 use result::{Comparison, Figure, Tally};
 
 /// Longest boot and longest command, in CPU time of QEMU: a busy machine makes a run slow, and does
@@ -62,6 +62,10 @@ pub struct Args {
         value_parser = clap::value_parser!(u16).range(1..=16))]
     pub queues: Vec<u16>,
 
+    /// How dom0 is virtualised
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    pub dom0: Kind,
+
     /// Folder with the Xen host, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
     pub cache: PathBuf,
@@ -89,7 +93,8 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let mut tallies: Vec<Tally> =
         points.map(|(queues, streams)| Tally::new(queues, streams)).collect();
     let stage = progress.stage("the host boots");
-    let dom0 = Dom0::boot(&testbed, &Options { counted: true, ..Options::default() })?;
+    let dom0 =
+        Dom0::boot(&testbed, &Options { dom0: args.dom0, counted: true, ..Options::default() })?;
     stage.done("");
     let stage = progress.stage("grant copies alone");
     let grant_copies = grant_copies(&dom0)?;
@@ -105,7 +110,8 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
             stage.done("");
         }
     }
-    let comparison = Comparison::new(began, args.runs, args.seconds, grant_copies, &tallies);
+    let comparison =
+        Comparison::new(began, args.dom0, args.runs, args.seconds, grant_copies, &tallies);
     let file = write(&args.out, began, &comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
     Ok(())

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::INSTRUCTION;
 use super::pair::{Better, Pair};
+use crate::xen::Kind;
 use load::cpu::cpu_name;
 
 /// The figure of one run of a point.
@@ -79,6 +80,8 @@ pub struct Comparison {
     pub cpu: String,
     /// Version of Ringmain.
     pub ringmain: &'static str,
+    /// How dom0 is virtualised.
+    pub dom0: Kind,
     /// Runs of each point on each system.
     pub runs: u32,
     /// Seconds of traffic in each.
@@ -91,12 +94,20 @@ pub struct Comparison {
 
 impl Comparison {
     /// The result of these measurements.
-    pub fn new(began: u64, runs: u32, seconds: u16, grant_copies: f64, tallies: &[Tally]) -> Self {
+    pub fn new(
+        began: u64,
+        dom0: Kind,
+        runs: u32,
+        seconds: u16,
+        grant_copies: f64,
+        tallies: &[Tally],
+    ) -> Self {
         let rows = tallies.iter().map(|tally| tally.row(grant_copies)).collect();
         Comparison {
             began,
             cpu: cpu_name(),
             ringmain: env!("CARGO_PKG_VERSION"),
+            dom0,
             runs,
             seconds,
             grant_copies_per_mb: grant_copies,
@@ -123,8 +134,9 @@ impl Comparison {
         }
         let _ = write!(
             text,
-            "bound: the ratio of Mbit/s if dom0 did nothing but copy by grants, {:.0} thousand \
+            "bound: the ratio of Mbit/s if dom0 ({}) did nothing but copy by grants, {:.0} thousand \
              instructions per MB",
+            self.dom0,
             self.grant_copies_per_mb / 1e3
         );
         text
@@ -141,7 +153,7 @@ mod tests {
         let mut tally = Tally::new(1, 8);
         tally.ringmain = vec![figure(1200.0, 500_000.0), figure(1300.0, 400_000.0)];
         tally.kernel = vec![figure(800.0, 1_000_000.0), figure(1000.0, 1_000_000.0)];
-        let comparison = Comparison::new(0, 2, 6, 450_000.0 / 2.0, &[tally]);
+        let comparison = Comparison::new(0, Kind::Pv, 2, 6, 450_000.0 / 2.0, &[tally]);
         let row = &comparison.rows[0];
         assert_eq!(row.mbps.ratio.runs, [1.5, 1.3]);
         assert_eq!(row.dom0_instructions_per_mb.ratio.runs, [2.0, 2.5]);

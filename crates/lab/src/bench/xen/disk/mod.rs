@@ -17,7 +17,7 @@ use crate::guest::{GuestError, Image, Shell};
 use crate::interrupt;
 use crate::program::Program;
 use crate::progress::{Progress, Stage};
-use crate::xen::{DISK, Dom0, Domain, DomainSpec, Options, Service, Testbed};
+use crate::xen::{DISK, Dom0, Domain, DomainSpec, Kind, Options, Service, Testbed};
 use result::{Comparison, Figure, Tally};
 
 /// Memory of the guest, in MiB, of which fio and its libraries take a part.
@@ -45,6 +45,10 @@ pub struct Args {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, MOST_QUEUES],
         value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_QUEUES)))]
     pub queues: Vec<u16>,
+
+    /// How dom0 is virtualised
+    #[arg(long, value_name = "KIND", value_enum, default_value_t)]
+    pub dom0: Kind,
 
     /// Folder with the Xen host, filled by scripts/deps
     #[arg(long, value_name = "DIR", env = "RINGMAIN_CACHE", default_value = "CLONE/.cache", value_parser = folder)]
@@ -184,7 +188,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
             stage.done("");
         }
     }
-    let comparison = Comparison::new(began, args.runs, args.seconds, &tallies);
+    let comparison = Comparison::new(began, args.dom0, args.runs, args.seconds, &tallies);
     let file = write(&args.out, began, &comparison)?;
     println!("\n{}\nresults: {}", comparison.table(), file.display());
     Ok(())
@@ -229,10 +233,13 @@ struct Host {
 impl Host {
     fn boot(testbed: &Testbed, args: &Args) -> Result<Host, GuestError> {
         let fio = Image::prepare_fio_alone(&args.cache)?;
-        let dom0 = Dom0::boot(testbed, &Options { counted: true, ..Options::default() })?;
+        let dom0 =
+            Dom0::boot(testbed, &Options { dom0: args.dom0, counted: true, ..Options::default() })?;
         dom0.must(&make_storage(), TIMEOUT)?;
         let spec = DomainSpec {
-            cpus: MOST_QUEUES,
+            // The frontend takes no more queues than the guest has processors. Further ones would
+            // only wait for each other.
+            cpus: args.queues.iter().copied().max().unwrap_or(1),
             memory: MEMORY,
             ramdisk: dom0.ramdisk_with_fio(&fio)?,
             ..DomainSpec::new("disks")

@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::Storage;
 use crate::bench::xen::pair::{Better, Pair};
 use crate::disk_demo::point::Phase;
+use crate::xen::Kind;
 use load::cpu::cpu_name;
 
 /// The figure of one run of a point.
@@ -81,6 +82,8 @@ pub(super) struct Comparison {
     cpu: String,
     /// Version of Ringmain.
     ringmain: &'static str,
+    /// How dom0 is virtualised.
+    dom0: Kind,
     /// Runs of each point on each system.
     runs: u32,
     /// Seconds of requests in each.
@@ -91,10 +94,10 @@ pub(super) struct Comparison {
 
 impl Comparison {
     /// The result of these measurements.
-    pub(super) fn new(began: u64, runs: u32, seconds: u16, tallies: &[Tally]) -> Self {
+    pub(super) fn new(began: u64, dom0: Kind, runs: u32, seconds: u16, tallies: &[Tally]) -> Self {
         let rows = tallies.iter().map(Tally::row).collect();
         let ringmain = env!("CARGO_PKG_VERSION");
-        Comparison { began, cpu: cpu_name(), ringmain, runs, seconds, rows }
+        Comparison { began, cpu: cpu_name(), ringmain, dom0, runs, seconds, rows }
     }
 
     /// For people.
@@ -128,7 +131,7 @@ mod tests {
         let mut tally = Tally::new(Storage::File, 4, &PHASES[3]);
         tally.ringmain = vec![figure(3000.0, 40_000.0), figure(3200.0, 50_000.0)];
         tally.kernel = vec![figure(2000.0, 80_000.0), figure(2000.0, 80_000.0)];
-        let table = Comparison::new(0, 2, 2, &[tally]).table();
+        let table = Comparison::new(0, Kind::Pv, 2, 2, &[tally]).table();
         for shown in
             ["file", PHASES[3].name, "3100 (3000-3200)", "2000 (2000-2000)", "1.55", "1.80"]
         {
