@@ -21,9 +21,9 @@ const OF_A_ROUND: u32 = 8;
 /// as a bucket has changed queues: workers check every 100 ms, whenever frames begin to come.
 const SOON: Duration = Duration::from_millis(60);
 /// The shortest measurement that counts. A shorter one is repeated with a fresh worker, [`TRIES`]
-/// times at most.
+/// times at most. On a machine that others use, eight in a row were too short.
 const LEAST: Duration = Duration::from_millis(15);
-const TRIES: u32 = 8;
+const TRIES: u32 = 60;
 /// Between two looks at that.
 const STEP: Duration = Duration::from_millis(5);
 /// How long buckets may take to reach their final queues.
