@@ -48,6 +48,9 @@ pub enum Command {
     /// Compare Ringmain's overlay with the kernel's VXLAN device and bridge: the same frames
     /// between guests of two hosts, in turn
     BenchOverlay(lab::bench::overlay::Args),
+    /// Measure what an interrupt of a sleeping guest costs a worker, and what the worker saves if
+    /// another thread interrupts the guest
+    BenchSignal(lab::bench::signals::Args),
     /// Measure how long a stock guest is unreachable while it migrates between two daemons
     BenchMigration(lab::bench::migration::Args),
     /// Published experiments.

@@ -23,6 +23,7 @@ mod picture;
 mod point;
 mod result;
 mod series;
+pub mod signals;
 pub(crate) mod state;
 mod tally;
 mod workers;
