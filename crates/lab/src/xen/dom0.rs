@@ -60,6 +60,13 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// A host that counts instructions.
+    pub fn counted(dom0: Kind) -> Options {
+        Options { dom0, counted: true, ..Options::default() }
+    }
+}
+
 /// A Xen host that runs; its shell is dom0's. It is killed when the last copy of this handle goes.
 #[derive(Clone, Debug)]
 pub struct Dom0(Arc<Host>);
@@ -265,7 +272,6 @@ fn machine(options: &Options) -> Vec<String> {
 
 /// dom0's disk, the folder that it shares with this machine, and the channels to it and to guests.
 fn devices(testbed: &Testbed, dom0: Kind, dir: &Path) -> Vec<String> {
-    let quoted = |path: &Path| path.to_string_lossy().replace(',', ",,");
     let behind = match dom0 {
         Kind::Pv => "",
         Kind::Pvh => BEHIND_IOMMU,
@@ -288,6 +294,11 @@ fn devices(testbed: &Testbed, dom0: Kind, dir: &Path) -> Vec<String> {
     args
 }
 
+/// A path among options of QEMU that commas separate.
+fn quoted(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
 /// The hypervisor and dom0's kernel, with their own command lines.
 fn kernels(testbed: &Testbed, options: &Options) -> [OsString; 6] {
     let Options { dom0, dom0_memory, counted, .. } = *options;
@@ -298,8 +309,7 @@ fn kernels(testbed: &Testbed, options: &Options) -> [OsString; 6] {
          dom0_mem={dom0_memory}M,max:{dom0_memory}M noreboot{}",
         fast(FAST_XEN)
     );
-    let [kernel, first] =
-        [&testbed.kernel, &testbed.first].map(|path| path.to_string_lossy().replace(',', ",,"));
+    let [kernel, first] = [&testbed.kernel, &testbed.first].map(|path| quoted(path));
     let linux = fast(FAST_LINUX);
     let modules = format!("{kernel} console=hvc0 panic=-1 loglevel=4{linux},{first}");
     let hypervisor = testbed.xen.clone().into();

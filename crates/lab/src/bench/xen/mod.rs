@@ -93,8 +93,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
     let mut tallies: Vec<Tally> =
         points.map(|(queues, streams)| Tally::new(queues, streams)).collect();
     let stage = progress.stage("the host boots");
-    let dom0 =
-        Dom0::boot(&testbed, &Options { dom0: args.dom0, counted: true, ..Options::default() })?;
+    let dom0 = Dom0::boot(&testbed, &Options::counted(args.dom0))?;
     stage.done("");
     let stage = progress.stage("grant copies alone");
     let grant_copies = grant_copies(&dom0)?;

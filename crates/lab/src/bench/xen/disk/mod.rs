@@ -233,8 +233,7 @@ struct Host {
 impl Host {
     fn boot(testbed: &Testbed, args: &Args) -> Result<Host, GuestError> {
         let fio = Image::prepare_fio_alone(&args.cache)?;
-        let dom0 =
-            Dom0::boot(testbed, &Options { dom0: args.dom0, counted: true, ..Options::default() })?;
+        let dom0 = Dom0::boot(testbed, &Options::counted(args.dom0))?;
         dom0.must(&make_storage(), TIMEOUT)?;
         let spec = DomainSpec {
             // The frontend takes no more queues than the guest has processors. Further ones would
