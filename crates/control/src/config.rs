@@ -93,6 +93,8 @@ pub struct Config {
     pub workers: usize,
     /// The CPU that each worker is pinned to; empty when they are not pinned.
     pub cpus: Vec<u16>,
+    /// The CPU of the thread that sends interrupts for the workers, if there shall be one.
+    pub interrupt_cpu: Option<u16>,
     /// How workers wait for frames, unless a port sets it.
     pub policy: PollingPolicy,
     /// Whether queue pairs change workers when one is loaded and another is not.
@@ -175,10 +177,11 @@ impl Config {
             taken.extend(disks.iter().map(|disk| (disk.socket.as_path(), own(disk))));
             metrics::read(table, at, &taken, &mut problems)
         });
-        let Workers { count: workers, cpus, policy, balance } = workers;
+        let Workers { count: workers, cpus, interrupt_cpu, policy, balance } = workers;
         let config = Config {
             workers,
             cpus,
+            interrupt_cpu,
             policy,
             balance,
             socket,

@@ -266,6 +266,7 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
     let Config {
         workers,
         cpus,
+        interrupt_cpu,
         policy,
         balance,
         socket,
@@ -284,10 +285,12 @@ pub fn fixed_keys(present: &Config, wanted: &Config) -> Vec<&'static str> {
     };
     let dashboard = |metrics: &Option<MetricsSpec>| metrics.as_ref().is_some_and(|it| it.dashboard);
     let (held, access) = (&present.sandbox, &present.permissions);
+    // The number of workers follows from the CPUs if it is not given.
+    let follows = cpus.len() == *workers || *interrupt_cpu != present.interrupt_cpu;
     let differs = [
-        // The number follows from the CPUs if it is not given.
-        ("workers.count", *workers != present.workers && cpus.len() != *workers),
+        ("workers.count", *workers != present.workers && !follows),
         ("workers.cpus", *cpus != present.cpus),
+        ("workers.interrupt-cpu", *interrupt_cpu != present.interrupt_cpu),
         ("workers.polling", *policy != present.policy),
         ("workers.balance", *balance != present.balance),
         ("control.socket", *socket != present.socket),

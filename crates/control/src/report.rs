@@ -314,6 +314,7 @@ pub fn stats(
         copies: copy_methods::report(),
         workers: workers.collect(),
         queue_migrations: fabric.moves(),
+        interrupt_thread_interrupts: fabric.interrupts_sent(),
         ports,
         overlays,
         disks,

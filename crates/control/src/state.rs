@@ -85,6 +85,7 @@ impl DaemonState {
         let workers = Workers {
             count: config.workers,
             cpus: config.cpus.iter().map(|cpu| usize::from(*cpu)).collect(),
+            interrupt_cpu: config.interrupt_cpu.map(usize::from),
             limits: Limits::default(),
             policy: config.policy,
             ..Workers::default()

@@ -48,6 +48,8 @@ pub enum Command {
     /// Compare Ringmain's overlay with the kernel's VXLAN device and bridge: the same frames
     /// between guests of two hosts, in turn
     BenchOverlay(lab::bench::overlay::Args),
+    /// Compare the daemon without and with a thread that sends interrupts for its worker, in turn
+    BenchInterruptThread(lab::bench::interrupt_thread::Args),
     /// Measure what an interrupt of a sleeping guest costs a worker, and what the worker saves if
     /// another thread interrupts the guest
     BenchSignal(lab::bench::signals::Args),

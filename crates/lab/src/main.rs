@@ -42,6 +42,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::BenchXenDisk(args) => bench::xen::disk::run(&args)?,
         Command::BenchIsolation(args) => bench::isolation::run(&args)?,
         Command::BenchOverlay(args) => bench::overlay::run(&args)?,
+        Command::BenchInterruptThread(args) => print(&bench::interrupt_thread::table(&args)?)?,
         Command::BenchSignal(args) => print(&bench::signals::table(&args)?)?,
         Command::BenchMigration(args) => bench::migration::run(&args)?,
         Command::Experiments(command) => suite::command(&command)?,

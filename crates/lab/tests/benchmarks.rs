@@ -51,6 +51,23 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock()
 }
 
+/// A short run without and with the thread: both have figures, and the thread is used.
+#[test]
+fn the_thread_for_interrupts_is_compared() {
+    let _alone = alone();
+    let args = ["--rates", "100000", "--runs", "1", "--seconds", "0.5"];
+    let said = common::lab().arg("bench-interrupt-thread").args(args).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    let table = String::from_utf8(said.stdout).unwrap();
+    let by_thread = |who: &str| {
+        let row =
+            table.lines().find(|line| line.contains(who)).unwrap_or_else(|| panic!("{table}"));
+        row.split_whitespace().nth(4).unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(by_thread(" worker "), 0.0, "{table}");
+    assert!(by_thread(" thread ") > 0.0, "{table}");
+}
+
 /// Short phases on small disks, with a thread as the guest: all figures are there, and all data was
 /// compared.
 #[test]

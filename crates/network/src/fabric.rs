@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use frame::Mac;
 use parking_lot::{Mutex, MutexGuard};
+use ring::interrupt_thread::InterruptThread;
 use runtime::{Doorbell, Group, PipelineWorkers, QueueId, ThreadUsage, group};
 use switch::{Mirrors, PortId, RuleError, Switch, Tunnel};
 
@@ -43,6 +44,8 @@ pub use withdrawal::{InFlight, Kept};
 /// The datapath: workers, the switch between them, and all ports. Dropping it ends the workers.
 pub struct Fabric {
     workers: Arc<dyn PipelineWorkers<FramePipeline>>,
+    /// The thread that sends the workers' interrupts, if there is one.
+    interrupts: Option<InterruptThread>,
     /// Decides where frames go. Workers ask it only when their caches do not know.
     switch: Arc<Mutex<Switch>>,
     state: Mutex<State>,
@@ -114,19 +117,37 @@ impl Fabric {
         let doorbells = group::doorbells(count)?;
         let switch = Arc::new(Mutex::new(Switch::new(config.limits)));
         let counters: Vec<_> = (0..count).map(|_| Arc::new(WorkerCounters::default())).collect();
+        let interrupts = config.interrupt_cpu.map(|cpu| InterruptThread::start(cpu, count));
+        let (interrupts, queues) = interrupts.transpose()?.unzip();
+        let mut queues = queues.into_iter().flatten();
         let each = counters.iter().cloned().zip(channels(count)).enumerate();
         let pipelines = each.map(|(own, (counters, channels))| {
             let (switch, doorbells) = (Arc::clone(&switch), Arc::clone(&doorbells));
-            FramePipeline::new(Parts { own, switch, counters, channels, doorbells, usage, start })
+            let interrupt_queue = queues.next();
+            FramePipeline::new(Parts {
+                own,
+                switch,
+                counters,
+                channels,
+                doorbells,
+                usage,
+                start,
+                interrupt_queue,
+            })
         });
         let (workers, rest) = group(Arc::clone(&doorbells), pipelines.collect())?;
         let (state, moves) = (Mutex::default(), AtomicU64::new(0));
-        Ok((Fabric { workers, switch, state, counters, moves, start }, rest))
+        Ok((Fabric { workers, interrupts, switch, state, counters, moves, start }, rest))
     }
 
     /// How many workers there are.
     pub fn worker_count(&self) -> usize {
         self.counters.len()
+    }
+
+    /// Interrupts that the thread for interrupts has sent; `None`: there is no such thread.
+    pub fn interrupts_sent(&self) -> Option<u64> {
+        self.interrupts.as_ref().map(InterruptThread::sent)
     }
 
     /// The workers' counters.

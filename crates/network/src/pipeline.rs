@@ -19,6 +19,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use ring::interrupt_thread::InterruptQueue;
 use runtime::fault_meter::FaultMeter;
 use runtime::{PendingInterrupts, Served};
 
@@ -52,6 +53,8 @@ pub struct FramePipeline {
     pub(crate) handoff: Handoff,
     pub(crate) faults: FaultMeter,
     pub(crate) interrupts: PendingInterrupts,
+    /// Until the worker's thread starts: its queue to the thread that sends interrupts.
+    pub(crate) interrupt_queue: Option<InterruptQueue>,
     pub(crate) profiler: StageProfiler,
     pub(crate) taps: Taps,
     pub(crate) clock: Clock,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use ring::GrantCopyBatch;
+use ring::interrupt_thread::InterruptQueue;
 use runtime::fault_meter::FaultMeter;
 use runtime::pipeline::{Failed, Wakers};
 use runtime::{
@@ -44,6 +45,8 @@ pub(crate) struct Parts {
     pub usage: fn() -> ThreadUsage,
     /// When seconds begin to be counted.
     pub start: Instant,
+    /// The worker's queue to the thread that sends interrupts, if there is one.
+    pub interrupt_queue: Option<InterruptQueue>,
 }
 
 /// A request to a worker.
@@ -75,7 +78,8 @@ pub struct ProfileRequest {
 
 impl FramePipeline {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { own, switch, counters, channels, doorbells, usage, start } = parts;
+        let Parts { own, switch, counters, channels, doorbells, usage, start, interrupt_queue } =
+            parts;
         FramePipeline {
             slots: Slots::default(),
             burst: Burst::new(),
@@ -93,6 +97,7 @@ impl FramePipeline {
             handoff: Handoff::new(channels, doorbells),
             faults: FaultMeter::new(usage, start),
             interrupts: PendingInterrupts::default(),
+            interrupt_queue,
             profiler: StageProfiler::new(Arc::clone(&counters)),
             taps: Taps::default(),
             clock: Clock::new(start),
@@ -147,6 +152,10 @@ impl Pipeline for FramePipeline {
     #[inline]
     fn counters(&self) -> &RunCounters {
         &self.counters.run
+    }
+
+    fn started(&mut self) {
+        self.interrupt_queue.take().into_iter().for_each(InterruptQueue::install);
     }
 
     #[inline]

@@ -20,6 +20,8 @@
 //! for the process, which sleeps while no thread writes. A writer that finds it asleep wakes it. As
 //! in the data path's other wake-ups, both sides write, issue a full barrier, and then look.
 
+mod target;
+
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -33,6 +35,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::ticks;
 use crate::violation::Violation;
+
+pub use target::Target;
 
 /// The least time after which a blocked write is interrupted; at most twice that time passes.
 pub const TIMEOUT: Duration = Duration::from_millis(20);
@@ -63,6 +67,11 @@ pub fn interrupt(event: BorrowedFd<'_>) -> Result<(), Violation> {
 #[inline]
 pub fn take_slow() -> u64 {
     SLOW_TIME.take()
+}
+
+/// Adds to the calling thread's slow writes.
+fn add_slow(nanoseconds: u64) {
+    SLOW_TIME.set(SLOW_TIME.get().saturating_add(nanoseconds));
 }
 
 /// One thread's writes.
@@ -96,7 +105,7 @@ impl Writer {
         if spent >= SLOW {
             // The watchers took this time in each of the two writes.
             let spent = u64::try_from(2 * spent.as_nanos()).unwrap_or(u64::MAX);
-            SLOW_TIME.set(SLOW_TIME.get().saturating_add(spent));
+            add_slow(spent);
         }
         written
     }

@@ -56,6 +56,7 @@ pub mod heads;
 pub mod inflight;
 #[cfg(not(all(test, loom)))]
 pub mod interrupt;
+pub mod interrupt_thread;
 #[cfg(not(all(test, loom)))]
 pub mod io_chain;
 #[cfg(all(test, not(loom)))]

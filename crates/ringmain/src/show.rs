@@ -210,13 +210,15 @@ fn workers(stats: &Stats) -> String {
             worker.rebalanced.to_string(),
         ]);
     }
-    let migrations = if stats.queue_migrations > 0 {
+    let mut text = table.render();
+    if stats.queue_migrations > 0 {
         let number = units::count(stats.queue_migrations, "migration");
-        format!("{number} of queues between workers\n")
-    } else {
-        String::new()
-    };
-    table.render() + &migrations
+        text += &format!("{number} of queues between workers\n");
+    }
+    if let Some(sent) = stats.interrupt_thread_interrupts {
+        text += &format!("{} sent by the thread for interrupts\n", units::count(sent, "interrupt"));
+    }
+    text
 }
 
 /// A line for each queue, and a sum for ports with several.

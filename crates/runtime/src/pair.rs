@@ -77,6 +77,11 @@ impl<A: Pipeline, B: Pipeline> Pipeline for Pair<A, B> {
         self.first.counters()
     }
 
+    fn started(&mut self) {
+        self.first.started();
+        self.second.started();
+    }
+
     #[inline]
     fn tick(&mut self, now: Instant) {
         self.first.tick(now);

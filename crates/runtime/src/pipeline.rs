@@ -30,6 +30,9 @@ pub trait Pipeline: Send + Sized + 'static {
     /// Where the worker counts its rounds.
     fn counters(&self) -> &RunCounters;
 
+    /// The worker's thread has started, and calls all other methods from now on.
+    fn started(&mut self) {}
+
     /// Sets the current time to `now`.
     fn tick(&mut self, now: Instant);
 

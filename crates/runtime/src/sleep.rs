@@ -41,6 +41,7 @@ impl<P: Pipeline> Worker<P> {
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let cost = Cost::measured();
         self.tick();
+        self.pipeline.started();
         self.sleeper.policy = policy;
         self.sleeper.poll = Poll::new(policy, cost, self.now);
         self.sleeper.pressure = CpuPressure::of_this_thread(pinned, self.now);

@@ -116,6 +116,9 @@ pub struct Stats {
     pub workers: Vec<WorkerReport>,
     /// Times that a queue pair changed workers.
     pub queue_migrations: u64,
+    /// Interrupts that the thread for interrupts has sent; `None`: there is no such thread.
+    #[serde(default)]
+    pub interrupt_thread_interrupts: Option<u64>,
     /// Its ports, sorted by name.
     pub ports: Vec<PortReport>,
     /// Its disks, sorted by name.

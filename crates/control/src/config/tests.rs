@@ -40,6 +40,7 @@ const WHOLE: &str = r#"
 [workers]
 count = 2
 cpus = [0, 8]
+interrupt-cpu = 3
 polling = "latency"
 balance = false
 
@@ -103,6 +104,7 @@ fn a_whole_file() {
         Config {
             workers: 2,
             cpus: vec![0, 8],
+            interrupt_cpu: Some(3),
             policy,
             balance,
             socket,
@@ -135,6 +137,7 @@ fn an_empty_file_is_all_defaults() {
     let want = Config {
         workers: 5,
         cpus: vec![],
+        interrupt_cpu: None,
         policy,
         balance,
         socket: DEFAULT_SOCKET.into(),
@@ -158,6 +161,7 @@ fn automatic_workers_follow_the_cpus() {
     assert_eq!(Config::parse("f", "", &many).unwrap().workers, 16);
     let pinned = Config::parse("f", "[workers]\ncpus = [7, 5, 6]", &many).unwrap();
     assert_eq!((pinned.workers, pinned.cpus), (3, vec![7, 5, 6]));
+    assert_eq!(parse("[workers]\ninterrupt-cpu = 8").unwrap().workers, 4);
 }
 
 #[test]
@@ -213,6 +217,18 @@ fn impossible_workers_are_refused() {
             "3: workers.cpus: 2 CPUs for 3 workers; give one CPU for each worker, out of 0-3, 8",
         ),
         (
+            "[workers]\ninterrupt-cpu = 4",
+            "2: workers.interrupt-cpu: CPU 4 is not available to this process; give a CPU without a worker, out of 0-3, 8",
+        ),
+        (
+            "[workers]\ncpus = [0, 1]\ninterrupt-cpu = 1",
+            "3: workers.interrupt-cpu: CPU 1 is that of a worker; give a CPU without a worker, out of 0-3, 8",
+        ),
+        (
+            "[workers]\ninterrupt-cpu = \"all\"",
+            "2: workers.interrupt-cpu: \"all\" is not a number; give a CPU without a worker, out of 0-3, 8",
+        ),
+        (
             "[workers]\ncpus = [0, -1]",
             "2: workers.cpus: -1 is out of range; give one CPU for each worker, out of 0-3, 8",
         ),
@@ -224,7 +240,7 @@ fn impossible_workers_are_refused() {
         ("[workers]\ncuont = 3", r#"2: workers.cuont: unknown key; did you mean "count"?"#),
         (
             "[workers]\nthreads = 3",
-            "2: workers.threads: unknown key; known here: count, cpus, polling, balance",
+            "2: workers.threads: unknown key; known here: count, cpus, interrupt-cpu, polling, balance",
         ),
     ];
     for (text, want) in cases {

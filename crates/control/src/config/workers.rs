@@ -16,10 +16,11 @@ const MAX_WORKERS: u16 = 64;
 
 /// The table as written.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub(super) struct WorkersTable {
     count: Option<Spanned<Count>>,
     cpus: Option<Spanned<List<Number<Cpu>>>>,
+    interrupt_cpu: Option<Spanned<Number<InterruptCpu>>>,
     polling: Option<Spanned<Text<PollingPolicy>>>,
     balance: Option<bool>,
 }
@@ -86,10 +87,24 @@ impl Limits for Cpu {
     }
 }
 
+/// The number of the CPU of the thread for interrupts.
+#[derive(Clone, Copy, Debug)]
+struct InterruptCpu;
+
+impl Limits for InterruptCpu {
+    const RANGE: RangeInclusive<u16> = 0..=u16::MAX;
+
+    /// The list of CPUs is added when it is known.
+    fn right() -> String {
+        "a CPU without a worker".to_owned()
+    }
+}
+
 /// The configuration of the workers.
 pub(super) struct Workers {
     pub count: usize,
     pub cpus: Vec<u16>,
+    pub interrupt_cpu: Option<u16>,
     pub policy: PollingPolicy,
     pub balance: bool,
 }
@@ -102,10 +117,16 @@ pub(super) fn read(table: WorkersTable, host: &Host, problems: &mut Problems<'_>
     };
     let cpus = table.cpus.map(|list| cpus(&list, host, count, problems)).unwrap_or_default();
     problems.append("workers", "cpus", &format!(", out of {}", ranges(&host.cpus)));
-    let auto = if cpus.is_empty() { defaults::workers(host.cpus.len()) } else { cpus.len() };
+    let interrupt_cpu = table.interrupt_cpu.map(|cpu| interrupt_cpu(&cpu, &cpus, host, problems));
+    problems.append("workers", "interrupt-cpu", &format!(", out of {}", ranges(&host.cpus)));
+    let auto = match cpus.len() {
+        0 => defaults::workers(host.cpus.len() - usize::from(interrupt_cpu.is_some())),
+        pinned => pinned,
+    };
     Workers {
         count: count.unwrap_or(auto),
         cpus,
+        interrupt_cpu,
         policy: table.polling.map(|policy| policy.into_inner().0).unwrap_or_default(),
         balance: table.balance.unwrap_or(true),
     }
@@ -145,6 +166,25 @@ fn cpus(
     };
     problems.add("workers", "cpus", &list.span(), problem);
     cpus
+}
+
+fn interrupt_cpu(
+    number: &Spanned<Number<InterruptCpu>>,
+    workers: &[u16],
+    host: &Host,
+    problems: &mut Problems<'_>,
+) -> u16 {
+    let cpu = number.get_ref().0;
+    let problem = if !host.cpus.contains(&cpu) {
+        "is not available to this process"
+    } else if workers.contains(&cpu) {
+        "is that of a worker"
+    } else {
+        return cpu;
+    };
+    let problem = format!("CPU {cpu} {problem}; give {}", InterruptCpu::right());
+    problems.add("workers", "interrupt-cpu", &number.span(), problem);
+    cpu
 }
 
 /// A number of things, in words.

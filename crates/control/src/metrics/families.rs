@@ -14,6 +14,11 @@ pub const DAEMON: &[Family<Stats>] = &[
     counter("ringmain_queue_migrations_total", "Queue pairs that changed workers.", |it| {
         number(it.queue_migrations)
     }),
+    counter(
+        "ringmain_interrupt_thread_interrupts_total",
+        "Interrupts that the thread for interrupts has sent; absent without such a thread.",
+        |it| it.interrupt_thread_interrupts.and_then(number),
+    ),
 ];
 
 /// Families of workers, with the label `worker`.

@@ -183,6 +183,7 @@ fn every_key_outside_ports_and_budgets_is_fixed() {
     let cases = [
         ("workers", "count = 1", "workers.count"),
         ("workers", "cpus = [1, 0]", "workers.cpus"),
+        ("workers", "interrupt-cpu = 1", "workers.interrupt-cpu"),
         ("workers", "polling = \"eco\"", "workers.polling"),
         ("workers", "balance = false", "workers.balance"),
         ("control", "socket = \"/x\"", "control.socket"),

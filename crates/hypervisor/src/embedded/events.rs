@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ring::Memory;
-use ring::interrupt::interrupt;
+use ring::interrupt::Target;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::ReadWriteFlags;
 
@@ -48,7 +48,7 @@ impl Side {
 #[derive(Debug)]
 pub struct ChannelPair {
     /// The eventfds; each wakes the side that it is named after.
-    wakers: [OwnedFd; 2],
+    wakers: [Arc<Target>; 2],
     /// Where the words are.
     memory: Arc<Memory>,
     layout: Layout,
@@ -78,7 +78,7 @@ impl ChannelPair {
         slot: u32,
     ) -> io::Result<ChannelPair> {
         let pair = ChannelPair {
-            wakers,
+            wakers: wakers.map(Target::new),
             memory: Arc::clone(memory),
             layout,
             slot,
@@ -125,7 +125,7 @@ impl ChannelPair {
     }
 
     fn wake(&self, side: Side) {
-        if interrupt(self.waker(side)).is_err() {
+        if self.wakers[side as usize].interrupt().is_err() {
             self.closed.store(true, Ordering::Relaxed);
         }
     }

@@ -13,6 +13,7 @@ pub mod embedded;
 mod goal;
 mod guests;
 mod history;
+pub mod interrupt_thread;
 mod iperf;
 pub mod isolation;
 mod measure;

@@ -113,7 +113,7 @@ fn median(times: Vec<f64>) -> String {
 }
 
 /// A CPU that neither the worker nor the guest uses.
-fn free_cpu() -> Option<usize> {
+pub(super) fn free_cpu() -> Option<usize> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     (0..cpus).find(|cpu| ![WORKER_CPU, GENERATOR_CPU].contains(cpu))
 }

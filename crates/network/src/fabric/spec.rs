@@ -51,6 +51,9 @@ pub struct Workers {
     pub count: usize,
     /// CPUs to pin them to, in turn; empty: not pinned.
     pub cpus: Vec<usize>,
+    /// The CPU of a thread that sends interrupts for the workers; `None`: workers send them
+    /// themselves. Workers without threads of their own do so in any case.
+    pub interrupt_cpu: Option<usize>,
     /// Limits of the switch's table.
     pub limits: Limits,
     /// How workers wait for frames of ports without a policy of their own.

@@ -134,6 +134,7 @@ fn counters_are_shown_in_tables() {
             ..WorkerReport::default()
         }],
         queue_migrations: 1,
+        interrupt_thread_interrupts: Some(7000),
         ports: vec![],
         overlays: vec![],
         disks: Vec::new(),
@@ -145,6 +146,7 @@ ringmain 0.1.0, process 7, up 1 min 1 s, 1.2 s of CPU time
 WORKER  CPU  LOAD  BUSY PASSES  IDLE PASSES  SLEEPS  CACHE HITS  MISSES  HANDED OFF  REBALANCED
 0         3  87 %            0            0       9           0       0           0           2
 1 migration of queues between workers
+7000 interrupts sent by the thread for interrupts
 copies of 2049 bytes and more: memmove; of 8193 bytes and more: rep movsb
 
 no ports

@@ -11,6 +11,11 @@ use load::Report;
 
 /// A daemon with four ports of four queues, named a to d.
 fn daemon(workers: usize) -> Daemon {
+    daemon_with(&format!("count = {workers}"))
+}
+
+/// The same, with these lines about its workers.
+fn daemon_with(workers: &str) -> Daemon {
     let port = |dir: &Path, name: &str| {
         let socket = dir.join(name).with_extension("sock");
         let socket = socket.display();
@@ -19,7 +24,7 @@ fn daemon(workers: usize) -> Daemon {
         )
     };
     let ports = |dir: &Path| ["a", "b", "c", "d"].map(|name| port(dir, name)).concat();
-    let config = |dir: &Path| format!("[workers]\ncount = {workers}\n{}", ports(dir));
+    let config = |dir: &Path| format!("[workers]\n{workers}\n{}", ports(dir));
     Daemon::start(Path::new(env!("CARGO_BIN_EXE_ringmain")), config, None).unwrap()
 }
 
@@ -83,6 +88,24 @@ fn every_driver_gets_every_frame() {
             &["a", "b"],
             &format!("--window 8 --verify full --size 1514 --direction both {driver}"),
         );
+    }
+}
+
+/// Guests sleep until they are interrupted, and a sender waits for the receiver: a lost interrupt
+/// would be a lost frame.
+#[test]
+fn a_thread_sends_the_interrupts() {
+    let daemon = daemon_with("count = 2\ninterrupt-cpu = 0");
+    let sent = || daemon.stats().unwrap().interrupt_thread_interrupts.unwrap();
+    let mut rounds = 0;
+    while rounds == 0 || sent() == 0 {
+        for driver in ["", "--packed", "--no-event-idx", "--packed --no-event-idx"] {
+            let options = format!("--interrupts --verify full --size 64 {driver}");
+            all_arrive(&daemon, &["a", "b"], &format!("--window 1 {options}"));
+            let ports = ["a", "b", "c", "d"];
+            all_arrive(&daemon, &ports, &format!("--window 36 --queues 4 --flows 144 {options}"));
+        }
+        rounds += 1;
     }
 }
 

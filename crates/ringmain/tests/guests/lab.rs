@@ -43,6 +43,11 @@ impl Lab {
     /// Starts a daemon with one vhost-user port for each of `ports`, which are further lines of
     /// their tables.
     pub fn new(ports: &[&str]) -> Lab {
+        Lab::with_workers("", ports)
+    }
+
+    /// The same, with lines of the table of workers.
+    pub fn with_workers(workers: &str, ports: &[&str]) -> Lab {
         Lab::start(None, |dir| {
             let table = |(index, lines): (usize, &&str)| {
                 format!(
@@ -50,7 +55,8 @@ impl Lab {
                     socket(dir, index).display()
                 )
             };
-            ports.iter().enumerate().map(table).collect()
+            let tables: String = ports.iter().enumerate().map(table).collect();
+            format!("[workers]\n{workers}\n{tables}")
         })
     }
 

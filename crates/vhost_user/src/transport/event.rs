@@ -8,15 +8,16 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use ring::Violation;
-use ring::interrupt::interrupt;
+use ring::interrupt::Target;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
 
 /// An eventfd that a front-end signals through, or is signalled through.
 #[derive(Debug)]
-pub struct Event(OwnedFd);
+pub struct Event(Arc<Target>);
 
 impl Event {
     /// Takes a descriptor that came from a front-end, if it is an eventfd.
@@ -28,7 +29,7 @@ impl Event {
         }
         let flags = fcntl_getfl(&fd).ok()?;
         fcntl_setfl(&fd, flags | OFlags::NONBLOCK).ok()?;
-        Some(Event(fd))
+        Some(Event(Target::new(fd)))
     }
 
     /// A new event.
@@ -36,7 +37,7 @@ impl Event {
     /// # Errors
     /// When there are no descriptors left.
     pub fn new() -> io::Result<Event> {
-        Ok(Event(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Event(Target::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
     /// Signals it.
@@ -45,7 +46,7 @@ impl Event {
     /// When the front-end has made it blocking and filled its counter.
     #[inline]
     pub fn signal(&self) -> Result<(), Violation> {
-        interrupt(self.0.as_fd())
+        self.0.interrupt()
     }
 
     /// Forgets signals that came so far.

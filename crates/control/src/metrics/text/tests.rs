@@ -54,6 +54,7 @@ fn full() -> Stats {
             busy: Durations { counts: vec![1; 26], sum_ns: 1 },
             ..WorkerReport::default()
         }],
+        interrupt_thread_interrupts: Some(1),
         ports: vec![port],
         overlays: vec![overlay],
         disks: vec![disk],
