@@ -20,8 +20,6 @@
 //! for the process, which sleeps while no thread writes. A writer that finds it asleep wakes it. As
 //! in the data path's other wake-ups, both sides write, issue a full barrier, and then look.
 
-mod target;
-
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -35,8 +33,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::ticks;
 use crate::violation::Violation;
-
-pub use target::Target;
 
 /// The least time after which a blocked write is interrupted; at most twice that time passes.
 pub const TIMEOUT: Duration = Duration::from_millis(20);
@@ -69,8 +65,8 @@ pub fn take_slow() -> u64 {
     SLOW_TIME.take()
 }
 
-/// Adds to the calling thread's slow writes.
-fn add_slow(nanoseconds: u64) {
+/// Adds to the calling thread's slow writes, in nanoseconds.
+pub(crate) fn add_slow(nanoseconds: u64) {
     SLOW_TIME.set(SLOW_TIME.get().saturating_add(nanoseconds));
 }
 

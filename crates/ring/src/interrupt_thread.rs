@@ -6,7 +6,7 @@
 //!
 //! - The thread polls while interrupts are frequent, and sleeps otherwise. To wake the thread would
 //!   cost a worker as much as to write itself. So a worker writes itself while the thread sleeps,
-//!   and wakes the thread once interrupts become frequent .
+//!   and wakes the thread once interrupts become frequent.
 //! - A target is in the queue at most once. The thread marks the target as not queued before it
 //!   writes, so whatever a worker published before a later attempt is covered by that write, or
 //!   the target is queued again. A queue is bounded; a worker that finds it full writes itself.
@@ -15,24 +15,22 @@
 //!   next interrupt of that peer. A hostile peer delays the interrupts of others until then: by a
 //!   time within the bounds that hold for workers.
 //! - A worker and the thread agree on who is asleep as publishers and consumers of rings do
-//!   ([`State`]).
+//!   (see [`state`]).
 
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(not(all(test, loom)))]
 mod queue;
 mod queued;
+#[cfg(not(all(test, loom)))]
+mod shared;
 mod state;
+#[cfg(not(all(test, loom)))]
+mod target;
 #[cfg(all(test, not(loom)))]
 mod tests;
 #[cfg(not(all(test, loom)))]
 mod thread;
 
 #[cfg(not(all(test, loom)))]
-pub use queue::InterruptQueue;
-#[cfg(not(all(test, loom)))]
-pub(crate) use queue::offer;
-#[cfg(not(all(test, loom)))]
-pub(crate) use queued::Queued;
-#[cfg(not(all(test, loom)))]
-pub use thread::InterruptThread;
+pub use {queue::InterruptQueue, queue::interrupt, target::Target, thread::InterruptThread};

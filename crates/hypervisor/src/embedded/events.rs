@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ring::Memory;
-use ring::interrupt::Target;
+use ring::interrupt_thread::{Target, interrupt};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::ReadWriteFlags;
 
@@ -125,7 +125,7 @@ impl ChannelPair {
     }
 
     fn wake(&self, side: Side) {
-        if self.wakers[side as usize].interrupt().is_err() {
+        if interrupt(&self.wakers[side as usize]).is_err() {
             self.closed.store(true, Ordering::Relaxed);
         }
     }

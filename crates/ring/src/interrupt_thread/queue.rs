@@ -5,16 +5,14 @@ use std::sync::Arc;
 
 use rtrb::Producer;
 
+use super::shared::{Shared, WINDOW};
 use super::state::Pushed;
-use super::thread::Shared;
-use crate::interrupt::Target;
+use super::target::Target;
 use crate::ticks;
+use crate::violation::Violation;
 
 /// The targets that a worker's queue holds.
 pub(super) const CAPACITY: usize = 256;
-
-/// The [ticks](crate::ticks) of a window in which interrupts are counted: one to two milliseconds.
-pub(super) const WINDOW: u64 = 1 << 22;
 
 /// As many interrupts of a worker in a window wake the thread.
 pub(super) const FREQUENT: u32 = 16;
@@ -67,10 +65,24 @@ impl InterruptQueue {
     }
 }
 
+/// Interrupts a peer, now or within microseconds: the calling thread writes, or the thread to which
+/// it has a queue.
+///
+/// # Errors
+/// [`Violation::InterruptBlocks`], of this interrupt or an earlier one.
+#[inline]
+pub fn interrupt(target: &Arc<Target>) -> Result<(), Violation> {
+    target.take_result()?;
+    match is_offered(target) {
+        true => Ok(()),
+        false => target.write(),
+    }
+}
+
 /// Lets the thread interrupt a peer, if the calling thread has a queue to it and interrupts are
 /// frequent. False: the caller has to write itself.
 #[inline]
-pub(crate) fn offer(target: &Arc<Target>) -> bool {
+fn is_offered(target: &Arc<Target>) -> bool {
     let offer = |queue: &RefCell<Option<InterruptQueue>>| match &mut *queue.borrow_mut() {
         Some(queue) => queue.offer(target),
         None => false,

@@ -9,8 +9,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::thread::CpuSet;
 
 use super::queue::{CAPACITY, FREQUENT};
-use super::{InterruptQueue, InterruptThread};
-use crate::interrupt::Target;
+use super::{InterruptQueue, InterruptThread, Target, interrupt};
 use crate::violation::Violation;
 
 /// A CPU that this process may use.
@@ -45,7 +44,7 @@ fn wait(target: &Target) {
 /// Interrupts `target` until the thread sends the interrupts.
 fn until_sent(thread: &InterruptThread, target: &Arc<Target>) {
     while thread.sent() == 0 {
-        target.interrupt().unwrap();
+        interrupt(target).unwrap();
     }
 }
 
@@ -65,7 +64,7 @@ fn a_few_interrupts_are_sent_by_their_worker() {
     as_worker(|thread| {
         let target = target();
         for _ in 0..FREQUENT - 1 {
-            target.interrupt().unwrap();
+            interrupt(&target).unwrap();
         }
         assert_eq!((taken(&target), thread.sent()), (u64::from(FREQUENT - 1), 0));
     });
@@ -77,7 +76,7 @@ fn many_interrupts_are_sent_by_the_thread() {
         let target = target();
         until_sent(&thread, &target);
         for _ in 0..100 {
-            target.interrupt().unwrap();
+            interrupt(&target).unwrap();
             wait(&target);
         }
     });
@@ -89,11 +88,11 @@ fn the_thread_sends_what_is_queued_when_it_ends() {
         let (first, targets) = (target(), [(); 8].map(|()| target()));
         until_sent(&thread, &first);
         for target in &targets {
-            target.interrupt().unwrap();
+            interrupt(target).unwrap();
         }
         drop(thread);
         assert!(targets.iter().all(|target| taken(target) == 1));
-        first.interrupt().unwrap();
+        interrupt(&first).unwrap();
         wait(&first);
     });
 }
@@ -104,7 +103,7 @@ fn a_worker_with_a_full_queue_sends_by_itself() {
         let targets: Vec<_> = (0..2 * CAPACITY).map(|_| target()).collect();
         until_sent(&thread, &targets[0]);
         for target in &targets {
-            target.interrupt().unwrap();
+            interrupt(target).unwrap();
         }
         targets.iter().for_each(|target| wait(target));
     });
@@ -117,14 +116,14 @@ fn the_worker_learns_of_a_peer_that_blocks() {
         until_sent(&thread, &good);
         rustix::io::write(&bad, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         fcntl_setfl(&bad, OFlags::empty()).unwrap();
-        let mut result = bad.interrupt();
+        let mut result = interrupt(&bad);
         while result.is_ok() {
             // The thread may have found no other interrupts meanwhile, and be asleep.
-            good.interrupt().unwrap();
-            result = bad.interrupt();
+            interrupt(&good).unwrap();
+            result = interrupt(&bad);
         }
         assert_eq!(result, Err(Violation::InterruptBlocks));
-        good.interrupt().unwrap();
+        interrupt(&good).unwrap();
         wait(&good);
     });
 }
@@ -144,7 +143,7 @@ fn no_interrupt_is_lost() {
                 queue.install();
                 for round in 1..=ROUNDS {
                     published.store(round, Ordering::Release);
-                    target.interrupt().unwrap();
+                    interrupt(&target).unwrap();
                     if round % 100 < 50 {
                         (0..pause).for_each(|_| std::hint::spin_loop());
                     }

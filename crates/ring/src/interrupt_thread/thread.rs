@@ -1,16 +1,16 @@
-//! The thread, and what it shares with workers.
+//! The thread.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::{self, JoinHandle, Thread};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 
 use rtrb::{Consumer, RingBuffer};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::queue::{CAPACITY, InterruptQueue, WINDOW};
-use super::state::State;
-use crate::interrupt::Target;
+use super::queue::{CAPACITY, InterruptQueue};
+use super::shared::{Shared, WINDOW};
+use super::target::Target;
 use crate::ticks;
 
 /// With fewer interrupts of all workers in a [`WINDOW`], the thread goes to sleep.
@@ -25,33 +25,24 @@ pub struct InterruptThread {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What workers and the thread share.
-pub(super) struct Shared {
-    pub(super) state: State,
-    /// Interrupts that the thread has sent.
-    sent: AtomicU64,
-    /// The thread, to wake it.
-    thread: OnceLock<Thread>,
-}
-
 impl InterruptThread {
     /// Starts the thread on `cpu`, with a queue for each of `workers`.
     ///
     /// # Errors
     /// When the thread cannot be started, or the CPU does not exist or is not available.
     pub fn start(cpu: usize, workers: usize) -> io::Result<(Self, Vec<InterruptQueue>)> {
-        let thread = OnceLock::new();
-        let shared = Arc::new(Shared { state: State::asleep(), sent: AtomicU64::new(0), thread });
-        let (producers, consumers): (Vec<_>, Vec<_>) =
+        let shared = Arc::new(Shared::new());
+        let (producers, queues): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| RingBuffer::new(CAPACITY)).unzip();
+        let sender = Sender { shared: Arc::clone(&shared), queues };
         let (report, pinned) = mpsc::channel();
-        let (its, builder) = (Arc::clone(&shared), thread::Builder::new());
-        let thread = builder.name("rm-interrupts".into()).spawn(move || {
-            its.thread.get_or_init(thread::current);
+        let builder = thread::Builder::new().name("rm-interrupts".into());
+        let thread = builder.spawn(move || {
+            sender.shared.thread.get_or_init(thread::current);
             // The caller waits for this report.
             let _ = report.send(pin(cpu));
             sandbox::enter_thread(sandbox::Role::Helper);
-            its.run(consumers);
+            sender.run();
         })?;
         pinned.recv().map_err(io::Error::other)??;
         let queue = |producer| InterruptQueue::new(producer, Arc::clone(&shared));
@@ -76,21 +67,19 @@ impl Drop for InterruptThread {
     }
 }
 
-impl Shared {
-    /// Lets the thread look at its state.
-    pub(super) fn unpark(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
+/// What the thread has.
+struct Sender {
+    shared: Arc<Shared>,
+    queues: Vec<Consumer<Arc<Target>>>,
+}
 
-    /// The thread.
-    fn run(&self, mut queues: Vec<Consumer<Arc<Target>>>) {
+impl Sender {
+    fn run(mut self) {
         let mut since = ticks::now();
         let mut in_window = 0;
         let mut polls = 0;
         loop {
-            let sent = self.send_queued(&mut queues);
+            let sent = self.send_queued();
             in_window += sent;
             polls += 1;
             if sent == 0 && polls < POLLS {
@@ -98,27 +87,33 @@ impl Shared {
                 continue;
             }
             polls = 0;
-            if self.state.has_ended() {
-                self.send_queued(&mut queues);
+            if self.shared.state.has_ended() {
+                self.send_queued();
                 return;
             }
-            if ticks::now().wrapping_sub(since) < WINDOW {
-                continue;
-            }
-            let is_rare = in_window < RARE;
-            if is_rare && self.state.sleep(|| queues.iter().all(Consumer::is_empty)) {
-                while self.state.is_asleep() {
-                    thread::park();
+            if ticks::now().wrapping_sub(since) >= WINDOW {
+                if in_window < RARE {
+                    self.sleep();
                 }
+                (since, in_window) = (ticks::now(), 0);
             }
-            (since, in_window) = (ticks::now(), 0);
+        }
+    }
+
+    /// Sleeps until a worker wakes the thread. Returns at once if something is queued.
+    fn sleep(&self) {
+        let state = &self.shared.state;
+        if state.sleep(|| self.queues.iter().all(Consumer::is_empty)) {
+            while state.is_asleep() {
+                thread::park();
+            }
         }
     }
 
     /// Sends what is queued. Returns how many interrupts that were.
-    fn send_queued(&self, queues: &mut [Consumer<Arc<Target>>]) -> u64 {
+    fn send_queued(&mut self) -> u64 {
         let mut sent = 0;
-        for queue in queues {
+        for queue in &mut self.queues {
             // A worker that queues without end must not keep the others waiting.
             for _ in 0..CAPACITY {
                 let Ok(target) = queue.pop() else { break };
@@ -127,7 +122,7 @@ impl Shared {
             }
         }
         if sent > 0 {
-            self.sent.fetch_add(sent, Ordering::Relaxed);
+            self.shared.sent.fetch_add(sent, Ordering::Relaxed);
         }
         sent
     }

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use ring::Violation;
-use ring::interrupt::Target;
+use ring::interrupt_thread::{Target, interrupt};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
 
@@ -46,7 +46,7 @@ impl Event {
     /// When the front-end has made it blocking and filled its counter.
     #[inline]
     pub fn signal(&self) -> Result<(), Violation> {
-        self.0.interrupt()
+        interrupt(&self.0)
     }
 
     /// Forgets signals that came so far.

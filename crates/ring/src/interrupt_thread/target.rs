@@ -1,23 +1,22 @@
-//! An eventfd that interrupts a peer, and who writes to it.
+//! An eventfd that interrupts a peer.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{add_slow, interrupt, take_slow};
-use crate::interrupt_thread::{self, Queued};
+use super::queued::Queued;
+use crate::interrupt::{add_slow, interrupt, take_slow};
 use crate::violation::Violation;
 
 /// The result of writes, one of which was found to block.
 const BLOCKS: u64 = u64::MAX;
 
-/// An eventfd that the peer also holds. The calling thread writes to it, or an
-/// [`InterruptThread`](crate::interrupt_thread::InterruptThread) on its behalf.
+/// An eventfd that the peer also holds, to be written by [`interrupt`](super::interrupt).
 #[derive(Debug)]
 pub struct Target {
     event: OwnedFd,
     /// The interrupt thread has yet to write.
-    pub(crate) queued: Queued,
+    pub(super) queued: Queued,
     /// What the interrupt thread found, until a worker takes it: the CPU time of slow writes, in
     /// nanoseconds, or [`BLOCKS`].
     result: AtomicU64,
@@ -29,24 +28,20 @@ impl Target {
         Arc::new(Target { event, queued: Queued::default(), result: AtomicU64::new(0) })
     }
 
-    /// Interrupts the peer, now or within microseconds.
+    /// Takes what the interrupt thread found, on account of the calling thread's peer.
     ///
     /// # Errors
-    /// [`Violation::InterruptBlocks`], of this interrupt or an earlier one.
+    /// [`Violation::InterruptBlocks`].
     #[inline]
-    pub fn interrupt(self: &Arc<Self>) -> Result<(), Violation> {
-        if self.result.load(Ordering::Relaxed) != 0 {
-            self.take_result()?;
+    pub(super) fn take_result(&self) -> Result<(), Violation> {
+        match self.result.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => self.charge(),
         }
-        if interrupt_thread::offer(self) {
-            return Ok(());
-        }
-        interrupt(self.event.as_fd())
     }
 
-    /// Charges the calling thread's peer for what the interrupt thread found.
     #[cold]
-    fn take_result(&self) -> Result<(), Violation> {
+    fn charge(&self) -> Result<(), Violation> {
         match self.result.swap(0, Ordering::Relaxed) {
             BLOCKS => Err(Violation::InterruptBlocks),
             spent => {
@@ -56,10 +51,19 @@ impl Target {
         }
     }
 
+    /// The calling thread writes.
+    ///
+    /// # Errors
+    /// [`Violation::InterruptBlocks`].
+    #[inline]
+    pub(super) fn write(&self) -> Result<(), Violation> {
+        interrupt(self.event.as_fd())
+    }
+
     /// The interrupt thread writes.
-    pub(crate) fn send_queued(&self) {
+    pub(super) fn send_queued(&self) {
         self.queued.clear();
-        let found = match interrupt(self.event.as_fd()) {
+        let found = match self.write() {
             Ok(()) => take_slow(),
             Err(_) => BLOCKS,
         };
