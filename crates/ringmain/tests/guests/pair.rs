@@ -1,6 +1,8 @@
 //! Two stock guests with four queue pairs each.
 
-use super::lab::{Attach, Lab};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::lab::{Attach, Lab, socket};
 use super::noise::Noise;
 use super::pool::SharedLab;
 use super::traffic::{At, LIMIT, address, eventually, ping, ping_both, tcp_both, udp};
@@ -22,23 +24,41 @@ fn ping_tcp_and_udp_go_both_ways() {
     assert_eq!(names, ["guest-0", "guest-1", "guest-2", "guest-3"]);
 }
 
-/// Streams would stand still if an interrupt were lost.
+/// Two more ports exchange single frames with interrupts, so that the thread stays awake. Streams
+/// would stand still if an interrupt were lost.
 #[test]
 #[ignore = "boots guests"]
 fn a_thread_interrupts_guests() {
-    let lab = Lab::with_workers("interrupt-cpu = 0", &["", ""]);
+    let lab = Lab::with_workers("interrupt-cpu = 0", &[""; 4]);
     let [a, b] = lab.boot([(0, Attach::default()), (1, Attach::default())]);
     let (a, b): (At<'_>, At<'_>) = ((&a, 0), (&b, 1));
-    let sent = || lab.daemon.stats().unwrap().interrupt_thread_interrupts.unwrap();
-    let mut rounds = 0;
-    // The thread is used only while interrupts are frequent, which they seldom are here.
-    while rounds < 2 || sent() == 0 {
+    let sockets = [2, 3].map(|port| socket(lab.daemon.dir(), port).display().to_string()).join(",");
+    let line = format!("--ports {sockets} --interrupts --window 1 --duration 3600 --size 64");
+    let (args, stop) = (load::Args::from_words(line.split(' ')).unwrap(), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| load::run_until(&args, &stop));
+        // Ends the load also if a check fails.
+        let _stop = Stop(&stop);
+        let sent = || lab.daemon.stats().unwrap().interrupt_thread_interrupts.unwrap();
+        eventually("the thread to interrupt", || sent() > 0);
+        let before = sent();
         ping_both(a, b, 20_000);
         tcp_both(a, b, 8);
         udp(&[(a.0, b), (b.0, a)]);
-        rounds += 1;
-    }
+        assert!(sent() > before, "the thread sleeps");
+        stop.store(true, Ordering::Relaxed);
+        assert!(others.join().unwrap().unwrap().is_right());
+    });
     lab.check_balance();
+}
+
+/// Sets a flag when it is dropped.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
