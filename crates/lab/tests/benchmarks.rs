@@ -60,8 +60,11 @@ fn the_thread_for_interrupts_is_compared() {
     assert!(said.status.success(), "{said:?}");
     let table = String::from_utf8(said.stdout).unwrap();
     let by_thread = |who: &str| {
-        let row =
-            table.lines().find(|line| line.contains(who)).unwrap_or_else(|| panic!("{table}"));
+        let row = table
+            .lines()
+            .skip(1)
+            .find(|line| line.contains(who))
+            .unwrap_or_else(|| panic!("{table}"));
         row.split_whitespace().nth(4).unwrap().parse::<f64>().unwrap()
     };
     assert_eq!(by_thread(" worker "), 0.0, "{table}");
