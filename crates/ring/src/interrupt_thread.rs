@@ -12,8 +12,8 @@
 //!   the target is queued again. A queue is bounded; a worker that finds it full writes itself.
 //! - The thread learns of a peer that blocks its writes or makes them slow, as a worker would (see
 //!   [`crate::interrupt`]). It leaves the result with the target, and the worker takes it at its
-//!   next interrupt of that peer. A hostile peer delays the interrupts of others until then: by a
-//!   time within the bounds that hold for workers.
+//!   next interrupt of that peer. While the thread is busy with a slow peer, or has lost its CPU,
+//!   workers write themselves: only interrupts that are queued by then are delayed.
 //! - A worker and the thread agree on who is asleep as publishers and consumers of rings do
 //!   (see [`state`]).
 

@@ -17,12 +17,17 @@ pub(super) const CAPACITY: usize = 256;
 /// As many interrupts of a worker in a window wake the thread.
 pub(super) const FREQUENT: u32 = 16;
 
+/// The [ticks](crate::ticks), some 50 us, after which a worker relies on the thread no more if it
+/// has taken nothing.
+const LATE: u64 = 1 << 17;
+
 /// A worker's queue to the thread.
 pub struct InterruptQueue {
     producer: Producer<Arc<Target>>,
     shared: Arc<Shared>,
     /// The interrupts that the worker sent itself.
     window: Window,
+    progress: Progress,
 }
 
 thread_local! {
@@ -31,7 +36,8 @@ thread_local! {
 
 impl InterruptQueue {
     pub(super) fn new(producer: Producer<Arc<Target>>, shared: Arc<Shared>) -> Self {
-        InterruptQueue { producer, shared, window: Window::default() }
+        let (window, progress) = (Window::default(), Progress::default());
+        InterruptQueue { producer, shared, window, progress }
     }
 
     /// From now on, interrupts of the calling thread go through this queue.
@@ -40,12 +46,15 @@ impl InterruptQueue {
     }
 
     fn offer(&mut self, target: &Arc<Target>) -> bool {
-        let state = &self.shared.state;
+        let (state, now) = (&self.shared.state, ticks::now());
         if !state.is_awake() {
-            if !self.window.is_frequent(ticks::now()) || !state.wake() {
+            if !self.window.is_frequent(now) || !state.wake() {
                 return false;
             }
             self.shared.unpark();
+        }
+        if self.progress.is_late(CAPACITY - self.producer.slots(), now) {
+            return false;
         }
         if target.queued.set() {
             return true;
@@ -54,6 +63,7 @@ impl InterruptQueue {
             target.queued.clear();
             return false;
         }
+        self.progress.queued += 1;
         match state.pushed() {
             Pushed::Seen => true,
             Pushed::Wake => {
@@ -90,6 +100,28 @@ fn is_offered(target: &Arc<Target>) -> bool {
     QUEUE.try_with(offer).unwrap_or(false)
 }
 
+/// How the thread gets on with a queue.
+#[derive(Default)]
+struct Progress {
+    /// Entries that were put into the queue.
+    queued: u64,
+    /// Those that the thread had taken when the worker last looked, and when it first saw that.
+    taken: u64,
+    since: u64,
+}
+
+impl Progress {
+    /// Whether entries wait for a thread that takes none: it is busy with a slow peer, or has no
+    /// CPU. `waiting` entries are in the queue at `now`.
+    fn is_late(&mut self, waiting: usize, now: u64) -> bool {
+        let taken = self.queued - waiting as u64;
+        if waiting == 0 || taken != self.taken {
+            (self.taken, self.since) = (taken, now);
+        }
+        now.wrapping_sub(self.since) > LATE
+    }
+}
+
 /// Interrupts since a moment.
 #[derive(Default)]
 struct Window {
@@ -105,5 +137,33 @@ impl Window {
         }
         self.count += 1;
         self.count >= FREQUENT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_takes_nothing_is_late() {
+        let mut progress = Progress::default();
+        assert!(!progress.is_late(0, 10 * LATE), "nothing waits");
+        progress.queued = 3;
+        assert!(!progress.is_late(3, 11 * LATE));
+        assert!(progress.is_late(3, 11 * LATE + 1));
+        assert!(!progress.is_late(2, 20 * LATE), "one was taken");
+        assert!(!progress.is_late(2, 21 * LATE));
+        assert!(progress.is_late(2, 21 * LATE + 1));
+        assert!(!progress.is_late(0, 40 * LATE), "all were taken");
+    }
+
+    #[test]
+    fn interrupts_are_frequent_within_a_window() {
+        let mut window = Window::default();
+        let frequent = |n: u32| window.is_frequent(WINDOW + u64::from(n) * (WINDOW / 32));
+        let first = (0..64).map(frequent).position(|frequent| frequent);
+        assert_eq!(first, Some(FREQUENT as usize - 1));
+        let mut window = Window::default();
+        assert!(!(1..64).any(|n| window.is_frequent(n * (WINDOW / 8))));
     }
 }

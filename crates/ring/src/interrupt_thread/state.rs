@@ -63,9 +63,8 @@ impl State {
         }
     }
 
-    /// The thread wants to sleep. True: the thread may park as long as [`is_asleep`]
-    /// (Self::is_asleep). False: it looks at the queues again, since they are not empty, or it has
-    /// ended.
+    /// The thread wants to sleep. True: the thread may park as long as [`Self::is_asleep`]. False:
+    /// the queues are not empty, or the thread has ended, and it looks at the queues again.
     pub fn sleep(&self, is_empty: impl FnOnce() -> bool) -> bool {
         let (slept, order) = (AWAKE, Ordering::AcqRel);
         if self.0.compare_exchange(slept, ASLEEP, order, Ordering::Acquire) == Err(ENDED) {
