@@ -8,7 +8,7 @@ use std::path::Path;
 
 use load::cpu::{GENERATOR_CPU, WORKER_CPU};
 
-use super::signals::free_cpu;
+use super::signals::{free_cpu, thread_cpu};
 use super::{BenchError, catch_signals, find};
 use crate::daemon::Daemon;
 use crate::interrupt;
@@ -51,11 +51,6 @@ impl Sender {
             Sender::Thread => "thread",
         }
     }
-}
-
-/// The CPU of the thread.
-fn thread_cpu() -> usize {
-    free_cpu().unwrap_or(GENERATOR_CPU)
 }
 
 /// What one run showed.

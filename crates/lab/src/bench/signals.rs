@@ -118,6 +118,11 @@ pub(super) fn free_cpu() -> Option<usize> {
     (0..cpus).find(|cpu| ![WORKER_CPU, GENERATOR_CPU].contains(cpu))
 }
 
+/// The CPU of a thread that interrupts guests for a worker: a free one, or else that of the guests.
+pub(super) fn thread_cpu() -> usize {
+    free_cpu().unwrap_or(GENERATOR_CPU)
+}
+
 /// Times of all signallers, which take turns.
 fn measure(args: &Args) -> io::Result<[Times; Signaller::ALL.len()]> {
     pin(WORKER_CPU)?;
@@ -208,7 +213,7 @@ impl Shared {
     }
 
     fn run_signaller(&self, signaller: Signaller) -> io::Result<()> {
-        pin(free_cpu().unwrap_or(GENERATOR_CPU))?;
+        pin(thread_cpu())?;
         let mut done = 0;
         loop {
             let asked = match signaller {
