@@ -73,6 +73,8 @@ impl Stages {
         if [rounds, fetch, classify, deliver, complete].contains(&0.0) {
             return None;
         }
+        // Merged bursts are completed at the end of a round.
+        let complete = complete + step("publish_waiting");
         let flushed = step("flush_grant_copies");
         let mut copies = Copies { profile, known: HashMap::new() };
         let copied: f64 =

@@ -68,11 +68,11 @@ impl FramePipeline {
     fn deliver_oldest(&mut self) -> bool {
         let Some(mut batch) = self.handoff.pop_backlog() else { return false };
         let (before, who) = (batch.next, self.who_waits(&batch));
-        let whole =
+        let delivered =
             self.profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(who, batch));
-        let moved = whole || batch.next > before;
-        if whole {
-            self.handoff.delivered(self.routes.own, batch);
+        let moved = delivered.is_whole() || batch.next > before;
+        if delivered.is_whole() {
+            self.give_back(self.routes.own, batch, delivered);
         } else {
             self.handoff.push_backlog(batch);
         }

@@ -156,7 +156,7 @@ impl FramePipeline {
             if slot.open(left, self.profiler.is_on()) {
                 self.receivers.dirty.push(dst);
             }
-            self.receivers.grant_copies.set_receiver(dst as u32);
+            self.receivers.grant_copies.set_ends(src as u32, dst as u32);
             let before = slot.receiving.passed.total();
             let (burst, origin) = (&self.burst, self.receivers.origin);
             let run = Run { burst, i, end, tag, origin, now: self.clock.now };

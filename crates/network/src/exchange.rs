@@ -19,6 +19,24 @@ use crate::slot::Slot;
 use crate::topology::{QueueId, QueueLocation};
 use crate::wait::Wait;
 
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivered {
+    /// The receiver is full, and the rest of the frames may still wait.
+    Partly,
+    /// All frames are published, or dropped.
+    Whole,
+    /// The same, except that the copies of these frames wait.
+    Merged,
+}
+
+impl Delivered {
+    /// Whether no frame has to wait for room.
+    pub(crate) fn is_whole(self) -> bool {
+        self != Delivered::Partly
+    }
+}
+
 impl FramePipeline {
     /// Adds frames of the present burst to a batch for a queue of another worker. Returns the
     /// first for which there is no batch.
@@ -65,6 +83,7 @@ impl FramePipeline {
             moved |= self.take_back(worker);
             moved |= self.deliver_batches(worker);
         }
+        self.publish_merged();
         moved
     }
 
@@ -133,15 +152,15 @@ impl FramePipeline {
             let (before, added) = (batch.next, batch.added);
             spent += batch.burst.cost(batch.burst.frames().len(), batch.burst.bytes());
             let who = self.handoff.waiting(worker, &batch);
-            let whole = self
+            let delivered = self
                 .profile_batch(&mut batch, |pipeline, batch| pipeline.deliver_batch(who, batch));
-            moved |= whole || batch.next > before;
+            moved |= delivered.is_whole() || batch.next > before;
             spent += batch.added - added;
-            if !whole {
+            if !delivered.is_whole() {
                 self.handoff.block(worker, batch);
                 break;
             }
-            self.handoff.delivered(worker, batch);
+            self.give_back(worker, batch, delivered);
         }
         moved
     }
@@ -157,10 +176,11 @@ impl FramePipeline {
         }
     }
 
-    /// Delivers a batch's frames, and publishes them. False when their receiver is full and the
-    /// frames may still wait.
-    pub(crate) fn deliver_batch(&mut self, who: Waiting, batch: &mut HandoffBatch) -> bool {
+    /// Delivers a batch's frames, and publishes them, unless the batch is
+    /// [merged](crate::merged_burst) with others.
+    pub(crate) fn deliver_batch(&mut self, who: Waiting, batch: &mut HandoffBatch) -> Delivered {
         self.measure_batch(batch);
+        self.receivers.begin();
         let whole = self.enqueue_batch(who, batch);
         if let Some(at) = self.slots.find(batch.receiver)
             && let Some(slot) = self.slots.get_mut(at)
@@ -168,8 +188,24 @@ impl FramePipeline {
             batch.added += std::mem::take(&mut slot.receiving.added);
             self.measure_receiver(at);
         }
+        if whole && self.may_merge() {
+            return Delivered::Merged;
+        }
         batch.error = self.publish().or(batch.error);
-        whole
+        if whole { Delivered::Whole } else { Delivered::Partly }
+    }
+
+    /// Gives back a batch that was delivered whole, once its copies are made.
+    pub(crate) fn give_back(
+        &mut self,
+        worker: usize,
+        batch: Box<HandoffBatch>,
+        delivered: Delivered,
+    ) {
+        match delivered {
+            Delivered::Merged => self.receivers.merged_batches.push((worker, batch)),
+            Delivered::Whole | Delivered::Partly => self.handoff.delivered(worker, batch),
+        }
     }
 
     fn enqueue_batch(&mut self, who: Waiting, batch: &mut HandoffBatch) -> bool {
@@ -183,7 +219,8 @@ impl FramePipeline {
         if slot.open(frames - batch.next, self.profiler.is_on()) {
             self.receivers.dirty.push(at);
         }
-        self.receivers.grant_copies.set_receiver(at as u32);
+        let sender = self.receivers.next_batch();
+        self.receivers.grant_copies.set_ends(sender, at as u32);
         let (mut whole, before) = (true, slot.receiving.passed.total());
         while let Some((i, end, tag)) = next_run(&batch.burst, batch.next) {
             let origin = Origin::Batch(batch.number);

@@ -35,6 +35,7 @@ mod handoff;
 mod in_flight;
 mod indirection_table;
 pub mod manual;
+mod merged_burst;
 mod migration_wait;
 mod mirror;
 mod mixed_burst;

@@ -2,7 +2,8 @@
 //!
 //! [`FramePipeline::carry`] carries one burst of one queue. Each step is a function of its own,
 //! called once a burst and never inlined, so that instructions can be counted step by step. No step
-//! goes back to an earlier one.
+//! goes back to an earlier one. Small bursts of Xen guests are completed together at the end of a
+//! round ([`merged_burst`](crate::merged_burst)).
 //!
 //! Work that only some frames need is in modules of its own, each called from a step.
 //! [`deliver`](crate::deliver) calls those for [bursts for several queues](crate::mixed_burst),
@@ -31,7 +32,7 @@ use crate::cost::MISS;
 use crate::count::{DropReason, WorkerCounters};
 use crate::handoff::Handoff;
 use crate::passed_grants::Origin;
-use crate::receivers::Receivers;
+use crate::receivers::{MergedBurst, Receivers};
 use crate::route::Routes;
 use crate::service::Service;
 use crate::slots::Slots;
@@ -157,6 +158,7 @@ impl FramePipeline {
         let origin = Origin::Burst { sender: slot.on.id, number: slot.sending.in_flight.next() };
         let mut last = slot.sending.destinations.last;
         (self.receivers.origin, self.receivers.passed) = (origin, 0);
+        self.receivers.begin();
         let mut i = 0;
         while i < self.burst.frames().len() {
             let (end, blocked) = match &self.burst.frames()[i].action {
@@ -194,12 +196,17 @@ impl FramePipeline {
         i
     }
 
-    /// Step 4: publishes the outcome to receivers and sender, once each.
+    /// Step 4: publishes the outcome to receivers and sender, once each, unless the burst is
+    /// [merged](crate::merged_burst) with those of other queues.
     #[inline(never)]
     fn complete(&mut self, src: usize, finished: usize) {
         let unfinished = self.burst.frames().len() - finished;
         let batches = self.send_batches();
-        let error = self.publish();
+        let merged = unfinished == 0 && self.may_merge();
+        if !merged {
+            // The sender is on this worker, and was stopped if its bytes could not be copied.
+            let _ = self.publish();
+        }
         if unfinished > 0 {
             self.give_back_rate(src, finished);
             self.truncate_burst(finished);
@@ -209,16 +216,19 @@ impl FramePipeline {
         // From here on nothing points into the sender's memory any more.
         self.burst.reset();
         let Some(slot) = self.slots.get_mut(src) else { return };
-        if let Some(error) = error {
-            slot.fail(error);
-        }
         slot.sent(finished, self.service.bytes);
         if !slot.is_healthy() {
             return;
         }
         slot.sending.limit.carried(unfinished == 0);
         slot.on.pair.rewind(unfinished);
-        let complete = slot.sending.in_flight.push(finished, batches + self.receivers.passed);
+        let parts = batches + self.receivers.passed + usize::from(merged);
+        let number = slot.sending.in_flight.next();
+        let complete = slot.sending.in_flight.push(finished, parts);
+        if merged {
+            self.receivers.merged.push(MergedBurst { slot: src, number });
+            return;
+        }
         slot.on.pair.complete(complete);
         slot.dirty = true;
         self.interrupts.add(src, slot.flush(self.clock.now));

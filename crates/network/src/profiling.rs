@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::burst::Burst;
+use crate::exchange::Delivered;
 use crate::handoff::HandoffBatch;
 use crate::pipeline::FramePipeline;
 use crate::port::DeviceFrames;
@@ -75,17 +76,17 @@ impl FramePipeline {
     pub(crate) fn profile_batch(
         &mut self,
         batch: &mut HandoffBatch,
-        deliver: impl FnOnce(&mut Self, &mut HandoffBatch) -> bool,
-    ) -> bool {
+        deliver: impl FnOnce(&mut Self, &mut HandoffBatch) -> Delivered,
+    ) -> Delivered {
         self.profiler.mark(Step::Poll);
         self.profiler.forget();
-        let whole = deliver(self, batch);
+        let delivered = deliver(self, batch);
         if self.profiler.is_on() {
             self.profiler.mark(Step::Publish);
             self.profiler.take(std::mem::take(&mut batch.spent));
             self.profiler.charge();
         }
-        whole
+        delivered
     }
 
     /// Publishes frames that a device put on the ring in slot `at` by itself.

@@ -4,6 +4,7 @@ use ring::grant_copy_batch::FaultyEnd;
 
 use crate::pipeline::FramePipeline;
 use crate::port::QueueError;
+use crate::receivers::Sender;
 use crate::slot::Slot;
 use crate::step::Step;
 
@@ -28,14 +29,16 @@ impl Slot {
 }
 
 impl FramePipeline {
-    /// Flushes the deferred grant copies, and publishes to all receivers of the burst. Returns the
-    /// sender's error, if its bytes could not be copied.
+    /// Flushes the deferred grant copies, completes [merged](crate::merged_burst) bursts, and
+    /// publishes to all receivers. Returns the error of the sender of the present batch, if its
+    /// bytes could not be copied.
     #[inline]
     pub(crate) fn publish(&mut self) -> Option<QueueError> {
-        let error = match self.receivers.grant_copies.is_empty() {
-            true => None,
-            false => self.step(Step::Copy, Self::flush_grant_copies),
-        };
+        let mut error = None;
+        if !self.receivers.grant_copies.is_empty() {
+            error = self.step(Step::Copy, Self::flush_grant_copies);
+            self.complete_merged();
+        }
         self.charge_receivers();
         for &dst in &self.receivers.dirty {
             if let Some(slot) = self.slots.get_mut(dst) {
@@ -47,9 +50,10 @@ impl FramePipeline {
         error
     }
 
-    /// Publishes the ring of one queue.
+    /// Publishes the ring of one queue. Frames whose copies wait may lie on it.
     #[inline]
     pub(crate) fn flush(&mut self, at: usize) {
+        self.publish_merged();
         if let Some(slot) = self.slots.get_mut(at).filter(|slot| slot.is_healthy()) {
             slot.dirty = true;
             self.interrupts.add(at, slot.flush(self.clock.now));
@@ -57,21 +61,31 @@ impl FramePipeline {
     }
 
     /// Flushes the deferred grant copies. Frames that could not be copied are invalidated, and
-    /// receivers that made copies fail are stopped. The function is out of line because bursts
+    /// queues that made copies fail are stopped. The function is out of line because bursts
     /// between mapped memories never need it, and Xen's always do.
     #[inline(never)]
     fn flush_grant_copies(&mut self) -> Option<QueueError> {
-        let mut sender = None;
+        let mut present = None;
         for failure in self.receivers.grant_copies.flush() {
             let Some(slot) = self.slots.get_mut(failure.receiver as usize) else { continue };
             if let Some((token, len)) = failure.frame {
                 slot.invalidate(token, len);
             }
-            match failure.faulty {
-                FaultyEnd::Sender => sender = Some(QueueError::Grant(failure.status)),
-                FaultyEnd::Receiver => slot.fail(QueueError::Grant(failure.status)),
+            let error = QueueError::Grant(failure.status);
+            if failure.faulty == FaultyEnd::Receiver {
+                slot.fail(error);
+                continue;
+            }
+            match Sender::of(failure.sender) {
+                Sender::Slot(at) => {
+                    self.slots.get_mut(at).into_iter().for_each(|slot| slot.fail(error))
+                }
+                Sender::Batch(index) => match self.receivers.merged_batches.get_mut(index) {
+                    Some((_, batch)) => batch.error = Some(error),
+                    None => present = Some(error),
+                },
             }
         }
-        sender
+        present
     }
 }

@@ -90,6 +90,9 @@ impl FramePipeline {
                 partition: Partition::default(),
                 dirty: Vec::with_capacity(BURST),
                 grant_copies: GrantCopyBatch::new(),
+                earlier_copies: 0,
+                merged: Vec::new(),
+                merged_batches: Vec::new(),
                 origin: Origin::Batch(0),
                 passed: 0,
                 outstanding: Vec::new(),
@@ -246,6 +249,7 @@ impl Pipeline for FramePipeline {
 
     #[inline]
     fn end(&mut self) {
+        self.publish_merged();
         let now = self.clock.now;
         // Samples are due at least as often as flows are rebalanced: one comparison a round.
         if !self.faults.is_due(now) {

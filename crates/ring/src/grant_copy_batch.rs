@@ -4,8 +4,9 @@
 //! written, its place in the ring is taken. Only its payload is copied later, by the hypervisor,
 //! whose copies are expensive one by one and cheap by the hundred. So a ring queues them in a
 //! [`GrantCopyBatch`], under a *token* by which it finds the frame again, and the owner of the
-//! burst flushes the batch ([`GrantCopyBatch::flush`]) before any ring is published. A frame whose
+//! bursts flushes the batch ([`GrantCopyBatch::flush`]) before any ring is published. A frame whose
 //! copy failed is then invalidated by its ring, and each failure names the end that made it fail.
+//! The batch may hold copies of several bursts, as long as their senders get no response.
 //!
 //! A hostile peer can withdraw grants at any time, or name pages that it never granted. The frame
 //! is lost then, and the port whose grant failed is known; no other frame of the batch is affected.
@@ -32,12 +33,20 @@ pub use target::Target;
 /// A frame that has copies waiting.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    sender: u32,
     receiver: u32,
     token: u32,
     len: u32,
 }
 
-/// The copies of a burst, waiting.
+impl Entry {
+    fn failure(self, faulty: FaultyEnd, status: Status) -> Failure {
+        let Entry { sender, receiver, token, len } = self;
+        Failure { sender, receiver, frame: Some((token, len)), faulty, status }
+    }
+}
+
+/// The copies of one or more bursts, waiting.
 #[derive(Default)]
 pub struct GrantCopyBatch {
     /// Allocated when first needed: never without a hypervisor.
@@ -45,6 +54,7 @@ pub struct GrantCopyBatch {
     engine: Option<Arc<dyn Engine>>,
     frames: Vec<Entry>,
     failures: Vec<Failure>,
+    sender: u32,
     receiver: u32,
 }
 
@@ -54,10 +64,16 @@ impl GrantCopyBatch {
         Self::default()
     }
 
-    /// Names the receiver of the frames that follow.
+    /// Names the sender and the receiver of the frames that follow, as [`Failure`] reports them.
     #[inline]
-    pub fn set_receiver(&mut self, receiver: u32) {
-        self.receiver = receiver;
+    pub fn set_ends(&mut self, sender: u32, receiver: u32) {
+        (self.sender, self.receiver) = (sender, receiver);
+    }
+
+    /// How many copies wait.
+    #[inline]
+    pub fn waiting(&self) -> usize {
+        self.copies.as_ref().map_or(0, |copies| copies.len())
     }
 
     /// Whether there is nothing to flush.
@@ -96,7 +112,8 @@ impl GrantCopyBatch {
             copies.pin_all(body.pins());
         }
         self.engine.get_or_insert_with(|| Arc::clone(engine));
-        self.frames.push(Entry { receiver: self.receiver, token, len });
+        let (sender, receiver) = (self.sender, self.receiver);
+        self.frames.push(Entry { sender, receiver, token, len });
         true
     }
 
@@ -200,24 +217,24 @@ impl GrantCopyBatch {
     }
 
     fn fail_last(&mut self, faulty: FaultyEnd, status: Status) {
-        if let Some(&Entry { receiver, token, len }) = self.frames.last() {
-            self.failures.push(Failure { receiver, frame: Some((token, len)), faulty, status });
+        if let Some(&entry) = self.frames.last() {
+            self.failures.push(entry.failure(faulty, status));
         }
     }
 
     /// Notes that the sender's bytes could not be copied, for which the receiver has refused the
     /// frame.
     pub fn fail_sender(&mut self, status: Status) {
-        let failure =
-            Failure { receiver: self.receiver, frame: None, faulty: FaultyEnd::Sender, status };
-        self.failures.push(failure);
+        let (sender, receiver) = (self.sender, self.receiver);
+        let faulty = FaultyEnd::Sender;
+        self.failures.push(Failure { sender, receiver, frame: None, faulty, status });
     }
 
     /// Makes all copies that wait. Returns the frames that could not be copied, each once.
     /// Afterwards the batch is empty, and no memory is pinned.
     pub fn flush(&mut self) -> std::vec::Drain<'_, Failure> {
         self.run();
-        self.failures.dedup_by_key(|failure| (failure.receiver, failure.frame));
+        self.failures.dedup_by_key(|failure| (failure.sender, failure.receiver, failure.frame));
         self.failures.drain(..)
     }
 
@@ -227,11 +244,8 @@ impl GrantCopyBatch {
             let failed = failures_of(copies);
             copies.clear();
             for (failed, faulty) in attribute(copies, &*engine, failed) {
-                if let Some(&Entry { receiver, token, len }) =
-                    self.frames.get(failed.entry as usize)
-                {
-                    let frame = Some((token, len));
-                    self.failures.push(Failure { receiver, frame, faulty, status: failed.status });
+                if let Some(&entry) = self.frames.get(failed.entry as usize) {
+                    self.failures.push(entry.failure(faulty, failed.status));
                 }
             }
         }

@@ -159,6 +159,14 @@ impl Peer {
         self.state.lock().takes = Some(takes);
     }
 
+    /// Keeps the worker of the queue from going on while `during` runs.
+    pub fn stall<T>(&self, fabric: &Fabric, during: impl FnOnce() -> T) -> T {
+        let mut state = self.state.lock();
+        self.kick(&mut state, 0);
+        wait(|| !fabric.workers_answer(Duration::from_millis(100)));
+        during()
+    }
+
     /// Breaks the protocol at the next fetch.
     pub fn misbehave(&self) {
         let mut state = self.state.lock();

@@ -15,7 +15,9 @@ pub enum FaultyEnd {
 /// A frame that could not be copied whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The receiver, as set by [`GrantCopyBatch::set_receiver`].
+    /// The sender, as set by [`GrantCopyBatch::set_ends`].
+    pub sender: u32,
+    /// The receiver, likewise.
     pub receiver: u32,
     /// Its token and its length; `None` when its receiver has refused it already.
     pub frame: Option<(u32, u32)>,

@@ -256,7 +256,13 @@ fn without_rooms_it_is_the_receivers_fault() {
         let frame = Some((5, 100));
         assert_eq!(
             failures,
-            [Failure { receiver: 0, frame, faulty: FaultyEnd::Receiver, status: Status::BAD_PAGE }]
+            [Failure {
+                sender: 0,
+                receiver: 0,
+                frame,
+                faulty: FaultyEnd::Receiver,
+                status: Status::BAD_PAGE
+            }]
         );
     }
     assert_eq!(pages.runs.lock().len(), 2);
@@ -270,11 +276,12 @@ fn the_end_that_is_to_blame_is_found_out() {
     pages.withheld.lock().extend([5, 6]);
     for (n, (from, to)) in [(1, 2), (5, 2), (1, 6), (5, 6)].into_iter().enumerate() {
         let chain = gather.push_granted(&engine, [(at(from, 0), 10), (at(from, 10), 10)]).unwrap();
-        grant_copies.set_receiver(40 + n as u32);
+        grant_copies.set_ends(70 + n as u32, 40 + n as u32);
         assert!(grant_copies.begin(&engine, gather.body(chain), n as u32, 20, 2, 0));
         grant_copies.body(gather.body(chain), room(to, 0, 20), || None);
     }
     let failure = |n: u32, faulty| Failure {
+        sender: 70 + n,
         receiver: 40 + n,
         frame: Some((n, 20)),
         faulty,

@@ -187,8 +187,10 @@ impl QueuePair for Queue {
         burst.take_granted(|gather, chains, room| self.take(gather, chains, room))?;
         self.pass_over();
         if self.fetched.metas.is_empty() {
-            // The worker publishes only for frames.
-            self.flush()?;
+            // The worker publishes only for frames. Its copies to the Rx ring may still wait.
+            if self.tx.publish() == Some(true) {
+                self.tx_channel.notify();
+            }
             return Ok(());
         }
         let metas = &self.fetched.metas;

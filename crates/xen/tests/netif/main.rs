@@ -10,6 +10,7 @@ mod frontend_static_grants;
 mod guest_copy;
 mod hostile;
 mod hotplug;
+mod merged_bursts;
 mod negotiate;
 mod neighbours;
 mod ranges;

@@ -2,7 +2,7 @@
 //! is their own.
 
 #[path = "../../../network/tests/peer/mod.rs"]
-mod peer;
+pub mod peer;
 #[allow(dead_code)] // Its hostile side is not for us.
 #[path = "../../../vhost_user/tests/hostile/station.rs"]
 mod station;

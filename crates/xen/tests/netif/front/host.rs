@@ -53,6 +53,13 @@ impl Host {
         host
     }
 
+    /// A host with a daemon on that datapath.
+    pub fn over(fabric: Arc<Fabric>) -> Host {
+        let mut host = Host { fabric, ..Host::bare() };
+        host.serve(4, Duration::from_secs(60));
+        host
+    }
+
     /// A host without a daemon.
     pub fn bare() -> Host {
         Host {
