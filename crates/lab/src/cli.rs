@@ -65,6 +65,9 @@ pub enum Command {
     /// Serve the two sockets of the bare copy that benchmarks compare with
     #[command(hide = true)]
     BareCopy(lab::bench::ceiling::Args),
+    /// Serve the socket of the bare disk that benchmarks compare with
+    #[command(hide = true)]
+    BareDisk(lab::bench::bare_disk::Args),
     /// Copy pages of this domain by grants, and nothing else, in dom0 of a Xen host
     #[command(hide = true)]
     GrantCopies(lab::bench::xen::grant_copies::Args),

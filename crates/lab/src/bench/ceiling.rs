@@ -6,6 +6,7 @@
 //! between the CPUs of a machine. A thread that sleeps shows the cost of sleeping and waking. The
 //! code is naive on purpose, so a good switch may be faster.
 
+mod guest;
 mod server;
 
 use std::io;
@@ -17,6 +18,8 @@ use tempfile::TempDir;
 
 use super::BenchError;
 use crate::guest::{ChildProcess, Deadline};
+
+pub(super) use guest::{End, Guest};
 
 /// How long the start may take.
 const TIMEOUT: Duration = Duration::from_secs(30);

@@ -171,7 +171,7 @@ fn table(entry: &Entry) -> Markup {
     html! {
         table {
             tr {
-                th { "point" } th { "unit" } th { "Ringmain" } th { "peer" } th { "ratio" } th { "bare copy" }
+                th { "point" } th { "unit" } th { "Ringmain" } th { "peer" } th { "ratio" } th { "bare" }
                 th { "ratio" } th { "goal" } th { "reached" }
             }
             @for row in &entry.figures {
@@ -240,7 +240,7 @@ pub(super) mod tests {
             unit: "Mpps".into(),
             ringmain: 8.0 * ratio,
             peer: Some(other("OVS-DPDK", ratio)),
-            ceiling: Some(other("bare copy", ratio / 2.0)),
+            ceiling: Some(other("bare", ratio / 2.0)),
             goal: Some(Goal::Times(1.4)),
             reached: Some(ratio >= 1.4),
         };

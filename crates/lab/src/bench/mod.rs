@@ -6,6 +6,7 @@
 //! the CPU, or the machine changed, is repeated. Figures are medians; ratios are taken round by
 //! round. Each comparison adds a line to a history, which is drawn.
 
+pub mod bare_disk;
 pub mod ceiling;
 pub mod copies;
 pub mod disk;

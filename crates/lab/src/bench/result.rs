@@ -58,7 +58,7 @@ impl Comparison {
         let mut text = String::new();
         let ceiling = self.rows.iter().any(|row| row.ceiling.is_some());
         let [first, unit, ours, peer, ratio, bare, of_bare, goal] =
-            ["median (range)", "", "Ringmain", "peer", "ratio", "bare copy", "ratio", "goal"];
+            ["median (range)", "", "Ringmain", "peer", "ratio", "bare", "ratio", "goal"];
         let _ = write!(text, "{first:<27} {unit:>9}  {ours:>18}  {peer:>18}  {ratio:>16}");
         if ceiling {
             let _ = write!(text, "  {bare:>18}  {of_bare:>16}");

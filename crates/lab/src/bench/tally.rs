@@ -23,7 +23,7 @@ pub enum Who {
     Ringmain,
     /// The peer of the point.
     Peer,
-    /// The bare copy.
+    /// The bare copy, or the bare disk.
     Ceiling,
 }
 
@@ -93,7 +93,7 @@ pub struct Row {
     pub ringmain: Series,
     /// The peer's, if it was measured.
     pub peer: Option<Beside>,
-    /// The bare copy's, if it was measured.
+    /// The bare copy's or the bare disk's, if it was measured.
     pub ceiling: Option<Beside>,
     /// The value that the figure should reach.
     pub goal: Option<Goal>,
@@ -185,7 +185,7 @@ impl Tally {
             let series = series(&samples, who);
             (!series.runs.is_empty()).then(|| Beside { name, series, ratio: ratios(who) })
         };
-        let (peer, ceiling) = (beside(Who::Peer, self.peer), beside(Who::Ceiling, "bare copy"));
+        let (peer, ceiling) = (beside(Who::Peer, self.peer), beside(Who::Ceiling, "bare"));
         let ratio = |beside: &Option<Beside>| beside.as_ref().and_then(|it| it.ratio.median);
         let (to_peer, to_bare) = (ratio(&peer), ratio(&ceiling));
         let interval = |peer: &Beside| median_interval(peer.ratio.runs.clone());

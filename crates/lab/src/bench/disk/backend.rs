@@ -11,6 +11,7 @@ use super::image::Images;
 use super::point::{DiskPoint, Image, POINTS, Peer};
 use super::{Args, fio};
 use crate::bench::BenchError;
+use crate::bench::bare_disk::BareDisk;
 use crate::bench::measure::{Backends, Measured};
 use crate::bench::point::{Point, Unit};
 use crate::bench::tally::Who;
@@ -130,6 +131,13 @@ impl DiskBackends<'_> {
         ]);
     }
 
+    /// The back-end that only wakes up, reads and interrupts.
+    fn bare(&self, disk: &DiskPoint) -> Result<Report, String> {
+        let image = self.images.path(disk.image);
+        let bare = BareDisk::start(self.args.worker_cpu, &image).map_err(in_a_line)?;
+        self.send(disk, bare.socket(), bare.id())
+    }
+
     fn send(&self, disk: &DiskPoint, socket: PathBuf, backend: u32) -> Result<Report, String> {
         let cpu = Some(self.args.generator_cpu);
         let place = Place { socket, length: self.images.length, cpu, backend };
@@ -144,8 +152,13 @@ impl DiskBackends<'_> {
 }
 
 impl Backends for DiskBackends<'_> {
-    fn of(&self, _: &Point) -> Vec<Who> {
-        if self.args.alone { vec![Who::Ringmain] } else { vec![Who::Ringmain, Who::Peer] }
+    fn of(&self, point: &Point) -> Vec<Who> {
+        if self.args.alone {
+            return vec![Who::Ringmain];
+        }
+        let is_bare = POINTS.iter().any(|disk| disk.point.name == point.name && disk.has_bare());
+        let bare = is_bare.then_some(Who::Ceiling);
+        [Who::Ringmain, Who::Peer].into_iter().chain(bare).collect()
     }
 
     fn measure(&self, who: Who, point: &Point) -> Result<Measured, String> {
@@ -153,8 +166,9 @@ impl Backends for DiskBackends<'_> {
         let disk = disk.ok_or("no such point")?;
         let report = match (who, disk.peer) {
             (Who::Ringmain, _) => self.ringmain(disk)?,
-            (_, Peer::Qemu) => self.qemu(disk)?,
-            (_, Peer::Fio) => {
+            (Who::Ceiling, _) => self.bare(disk)?,
+            (Who::Peer, Peer::Qemu) => self.qemu(disk)?,
+            (Who::Peer, Peer::Fio) => {
                 let image = self.images.path(disk.image);
                 let figures = fio::run(self.args.worker_cpu, &image, disk, self.time(disk))?;
                 // The CPU time of other processes was not counted meanwhile.

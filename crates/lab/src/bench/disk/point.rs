@@ -38,6 +38,13 @@ pub(super) struct DiskPoint {
     pub(super) at_least_ms: u64,
 }
 
+impl DiskPoint {
+    /// Whether a bare disk takes part: where waking up matters more than the path of a request.
+    pub(super) fn has_bare(&self) -> bool {
+        self.workload.rate.is_some_and(|rate| rate > 0)
+    }
+}
+
 const QEMU: &str = "qemu-storage-daemon";
 
 /// Random reads of 4 KiB, 32 at a time, over one queue.
