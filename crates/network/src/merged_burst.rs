@@ -5,8 +5,9 @@
 //! burst. So the copies of a small burst wait for those of the queues that are served after it in
 //! the same round. One call makes all of them, once there are [`ENOUGH`], or when the round ends.
 //! Then each ring is published once, whatever the number of bursts that touched it. A burst that
-//! has many copies itself saves nothing by waiting, and does not wait. Batches that other workers
-//! have handed over at the beginning of a round are merged in the same way.
+//! has many copies itself saves nothing by waiting, and does not wait: Linux passes at most 16
+//! copies of a call to the hypervisor at a time. Batches that other workers have handed over at the
+//! beginning of a round are merged in the same way.
 //!
 //! Until its copies are made, a merged burst is in flight: its sender gets no response, and no ring
 //! that it touched is published ([`FramePipeline::publish`] makes the copies first). Queues come
