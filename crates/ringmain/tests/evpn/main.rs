@@ -216,12 +216,10 @@ fn requests_for_announced_addresses_are_answered_and_go_nowhere() {
         site.guests[0].ip("neigh flush dev rm-vm").unwrap();
         site.until("it is answered", |site| site.ping(0, KERNEL, v6, 56));
         // What is asked for later, and that nobody has, comes to all: also to the owner.
-        let mut ping = site.guests[0].command("ping");
-        assert!(
-            !ping.args(["-n", "-c", "1", "-W", "1", nobody]).output().unwrap().status.success()
-        );
+        let ask = || ask_in_vain(&site, 0, nobody);
+        ask();
         for listener in &mut listeners {
-            listener.skip_to(nobody, &guest(KERNEL, v6));
+            listener.skip_to(nobody, &guest(KERNEL, v6), ask);
         }
     }
     assert!(site.port(0)["total"]["answered_requests"].as_u64() >= Some(2));
@@ -231,16 +229,26 @@ fn requests_for_announced_addresses_are_answered_and_go_nowhere() {
         site.hosts[KERNEL].ip(&row).unwrap();
     }
     site.until("they are gone", |site| site.overlay(0)["neighbours"] == 2);
-    site.guests[0].ip("neigh flush dev rm-vm").unwrap();
-    site.until("it is answered", |site| site.ping(0, KERNEL, false, 56));
+    let ask = || {
+        site.guests[0].ip("neigh flush dev rm-vm").unwrap();
+        site.until("it is answered", |site| site.ping(0, KERNEL, false, 56));
+    };
+    ask();
     for listener in &mut listeners {
-        listener.skip_to(&guest(KERNEL, false), "no address");
+        listener.skip_to(&guest(KERNEL, false), "no address", ask);
     }
     // An address that the port may claim no more is withdrawn.
     site.ask(1, &["port", "set", "vm", &format!("addresses={}", guest(1, false))]);
     site.until("it is withdrawn", |site| {
         site.overlay(0)["neighbours"] == 1 && site.owner(KERNEL, &guest(1, true)).is_null()
     });
+}
+
+/// Has a guest ask for an address that nobody has.
+fn ask_in_vain(site: &Site, host: usize, nobody: &str) {
+    let mut ping = site.guests[host].command("ping");
+    let asked = ping.args(["-n", "-c", "1", "-W", "1", nobody]).output().unwrap();
+    assert!(!asked.status.success());
 }
 
 /// Has a guest show many addresses by gratuitous ARP.
@@ -276,10 +284,9 @@ fn addresses_that_guests_show_are_announced_and_go_with_them() {
     site.guests[1].ip("neigh flush dev rm-vm").unwrap();
     for (v6, nobody) in [(false, "10.20.0.77"), (true, "fd20::77")] {
         site.until("it is answered", |site| site.ping(1, 0, v6, 56));
-        let mut ping = site.guests[1].command("ping");
-        let asks = ping.args(["-n", "-c", "1", "-W", "1", nobody]).output().unwrap();
-        assert!(!asks.status.success());
-        listener.skip_to(nobody, &guest(0, v6));
+        let ask = || ask_in_vain(&site, 1, nobody);
+        ask();
+        listener.skip_to(nobody, &guest(0, v6), ask);
     }
     // A process that takes over knows them, and the guest shows them to nobody meanwhile.
     for guest in &site.guests[..2] {

@@ -1,7 +1,9 @@
 //! The requests for addresses that come to a guest, as tcpdump sees them.
 
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{ChildStdout, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use lab::guest::ChildProcess;
 
@@ -9,7 +11,7 @@ use crate::site::Site;
 
 /// Listens until this value goes.
 pub struct Requests {
-    lines: Lines<BufReader<ChildStdout>>,
+    lines: Receiver<String>,
     _tcpdump: ChildProcess,
 }
 
@@ -24,14 +26,27 @@ impl Requests {
         // It says so when it listens.
         let said = BufReader::new(tcpdump.child().stderr.take().unwrap());
         assert!(said.lines().map_while(Result::ok).any(|line| line.starts_with("listening on")));
-        let lines = BufReader::new(tcpdump.child().stdout.take().unwrap()).lines();
+        let printed = BufReader::new(tcpdump.child().stdout.take().unwrap()).lines();
+        let (sender, lines) = mpsc::channel();
+        // The thread ends with tcpdump.
+        std::thread::spawn(move || {
+            printed.map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
         Requests { lines, _tcpdump: tcpdump }
     }
 
-    /// Waits for a request for `address`. None for `absent` may come before.
-    pub fn skip_to(&mut self, address: &str, absent: &str) {
-        for line in self.lines.by_ref() {
-            let line = line.unwrap();
+    /// Waits for a request for `address`. None for `absent` may come before. `ask` makes a guest
+    /// ask once more: an owner that probes its own neighbours saves them a request.
+    pub fn skip_to(&mut self, address: &str, absent: &str, mut ask: impl FnMut()) {
+        loop {
+            let line = match self.lines.recv_timeout(Duration::from_secs(2)) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => {
+                    ask();
+                    continue;
+                }
+                Err(RecvTimeoutError::Disconnected) => panic!("tcpdump has ended"),
+            };
             let asks_for = |address: &str| {
                 line.contains(&format!("who has {address},"))
                     || line.contains(&format!("who-has {address} "))
@@ -41,6 +56,5 @@ impl Requests {
                 return;
             }
         }
-        panic!("tcpdump has ended");
     }
 }
