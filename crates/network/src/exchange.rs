@@ -202,9 +202,10 @@ impl FramePipeline {
         batch: Box<HandoffBatch>,
         delivered: Delivered,
     ) {
-        match delivered {
-            Delivered::Merged => self.receivers.merged_batches.push((worker, batch)),
-            Delivered::Whole | Delivered::Partly => self.handoff.delivered(worker, batch),
+        if delivered == Delivered::Merged {
+            self.receivers.merged_batches.push((worker, batch));
+        } else {
+            self.handoff.delivered(worker, batch);
         }
     }
 

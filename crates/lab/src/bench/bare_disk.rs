@@ -8,14 +8,13 @@
 //! The bytes go through a buffer of the process, because only the storage engine reads into the
 //! memory of guests. That copy takes some tenths of a microsecond for 4 KiB.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use load::cpu;
 use ring::RingConfig;
@@ -25,17 +24,12 @@ use ring::split::requests::SplitRequests;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, poll};
-use tempfile::TempDir;
 use unix_socket::{Listener, Permissions};
 use vhost_user::blk::feature::bit;
 use vhost_user::transport::server::listener;
 
 use super::BenchError;
-use super::ceiling::{End, Guest};
-use crate::guest::{ChildProcess, Deadline};
-
-/// How long the start may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+use super::ceiling::{BareProcess, End, Guest};
 
 /// The features that are offered: just what the driver asks for.
 const FEATURES: u64 =
@@ -175,11 +169,7 @@ impl Queue {
 }
 
 /// The running process, which ends when this value is dropped.
-pub(super) struct BareDisk {
-    // The order of drops matters: the process ends before its folder is removed.
-    process: ChildProcess,
-    dir: TempDir,
-}
+pub(super) struct BareDisk(BareProcess);
 
 impl BareDisk {
     /// Starts a bare disk on a CPU, and waits until it listens.
@@ -187,37 +177,32 @@ impl BareDisk {
     /// # Errors
     /// When the process cannot be started, or does not listen.
     pub(super) fn start(cpu: usize, image: &Path) -> io::Result<Self> {
-        let dir = tempfile::Builder::new().prefix("ringmain-bare-").tempdir()?;
-        let mut command = ChildProcess::command(std::env::current_exe()?);
-        command.arg("bare-disk").arg("--cpu").arg(cpu.to_string()).arg("--image").arg(image);
-        command.arg(dir.path().join("disk.sock")).stdin(Stdio::null());
-        let mut bare = Self { process: ChildProcess::start(&mut command)?, dir };
-        let mut deadline = Deadline::new(TIMEOUT);
-        while !bare.socket().exists() {
-            if let Some(status) = bare.process.ended() {
-                return Err(io::Error::other(format!("the bare disk ended with {status}")));
-            }
-            if deadline.is_over() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(bare)
+        let dir = BareProcess::folder()?;
+        let (cpu, socket) = (cpu.to_string(), socket(dir.path()));
+        let fixed = ["bare-disk", "--cpu", &cpu, "--image"].map(OsStr::new);
+        let arguments = fixed.into_iter().chain([image.as_os_str(), socket.as_os_str()]);
+        BareProcess::start(dir, arguments, std::slice::from_ref(&socket)).map(BareDisk)
     }
 
     /// The socket that it listens on.
     pub(super) fn socket(&self) -> PathBuf {
-        self.dir.path().join("disk.sock")
+        socket(self.0.dir())
     }
 
     /// The process.
     pub(super) fn id(&self) -> u32 {
-        self.process.id()
+        self.0.id()
     }
+}
+
+fn socket(dir: &Path) -> PathBuf {
+    dir.join("disk.sock")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::disk_load::{self, Operation, Order, Place, Span, Workload};
 

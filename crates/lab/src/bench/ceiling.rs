@@ -7,22 +7,16 @@
 //! code is naive on purpose, so a good switch may be faster.
 
 mod guest;
+mod process;
 mod server;
 
-use std::io;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
-
-use tempfile::TempDir;
 
 use super::BenchError;
-use crate::guest::{ChildProcess, Deadline};
 
 pub(super) use guest::{End, Guest};
-
-/// How long the start may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) use process::BareProcess;
 
 /// Options of the process.
 #[derive(Clone, Debug, clap::Args)]
@@ -49,11 +43,7 @@ pub fn run(args: &Args) -> Result<(), BenchError> {
 }
 
 /// The running copier, which ends when this value is dropped.
-pub struct Ceiling {
-    // The order of drops matters: the process ends before its folder is removed.
-    process: ChildProcess,
-    dir: TempDir,
-}
+pub struct Ceiling(BareProcess);
 
 impl Ceiling {
     /// Starts it on a CPU, with two sockets that it listens on. `sleep`: it sleeps while there are
@@ -63,43 +53,23 @@ impl Ceiling {
     /// When the process cannot be started, or makes no sockets.
     pub fn start(cpu: usize, sleep: bool) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Start { what, source };
-        let dir = tempfile::Builder::new()
-            .prefix("ringmain-wire-")
-            .tempdir()
-            .map_err(failed("make a folder"))?;
-        let program = std::env::current_exe().map_err(failed("find this program"))?;
-        let mut command = ChildProcess::command(program);
-        command.arg("bare-copy").arg("--cpu").arg(cpu.to_string());
-        command.args(sleep.then_some("--sleep")).arg(dir.path()).stdin(Stdio::null());
-        let process = ChildProcess::start(&mut command).map_err(failed("start the bare copy"))?;
-        let mut ceiling = Self { process, dir };
-        ceiling.wait().map_err(failed("start the bare copy"))?;
-        Ok(ceiling)
-    }
-
-    /// Waits for its sockets.
-    fn wait(&mut self) -> io::Result<()> {
-        let mut deadline = Deadline::new(TIMEOUT);
-        while !self.sockets().iter().all(|path| path.exists()) {
-            if let Some(status) = self.process.ended() {
-                return Err(io::Error::other(format!("ended with {status}")));
-            }
-            if deadline.is_over() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        Ok(())
+        let dir = BareProcess::folder().map_err(failed("make a folder"))?;
+        let (cpu, sockets) = (cpu.to_string(), sockets(dir.path()));
+        let folder = dir.path().to_owned();
+        let fixed = ["bare-copy", "--cpu", &cpu].into_iter().chain(sleep.then_some("--sleep"));
+        let arguments = fixed.map(OsStr::new).chain([folder.as_os_str()]);
+        let process = BareProcess::start(dir, arguments, &sockets);
+        Ok(Ceiling(process.map_err(failed("start the bare copy"))?))
     }
 
     /// The sockets that it listens on.
     pub fn sockets(&self) -> [PathBuf; 2] {
-        sockets(self.dir.path())
+        sockets(self.0.dir())
     }
 
     /// The process.
     pub fn id(&self) -> u32 {
-        self.process.id()
+        self.0.id()
     }
 }
 
@@ -109,6 +79,8 @@ fn sockets(dir: &Path) -> [PathBuf; 2] {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// The traffic of generators through a bare copy in this process.

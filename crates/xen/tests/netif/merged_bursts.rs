@@ -21,6 +21,11 @@ fn host(workers: usize) -> (Host, Peer) {
     (host, local)
 }
 
+/// The numbers of the next `n` frames, in the order in which they came.
+fn numbers(front: &Netfront, n: usize) -> Vec<u32> {
+    front.expect(n).iter().map(|got| what(&got.frame)).collect()
+}
+
 /// The queues of a vif are served one after the other, so each copies the heads of its frames by
 /// itself. All payloads are copied in one batch, or in two if some queue was served in the round
 /// before. Without merging, there are eight batches.
@@ -37,7 +42,7 @@ fn the_queues_of_a_worker_copy_together() {
             queue.send(&frame(1, 2, 400, n), 0, None);
         }
     });
-    let mut got: Vec<u32> = b.expect(4).iter().map(|got| what(&got.frame)).collect();
+    let mut got = numbers(&b, 4);
     got.sort();
     assert_eq!(got, [0, 1, 2, 3]);
     let batches = host.machine.counts().batches - before.batches;
@@ -69,7 +74,7 @@ fn batches_of_another_worker_are_copied_together() {
         }
         wait(|| handed_off() == batches + 2);
     });
-    let mut got: Vec<u32> = b.expect(2).iter().map(|got| what(&got.frame)).collect();
+    let mut got = numbers(&b, 2);
     got.sort();
     assert_eq!(got, [0, 1]);
     assert_eq!(host.machine.counts().batches - before.batches, 3);
@@ -88,7 +93,7 @@ fn long_bursts_are_copied_at_once() {
         a.queues[0].send(&frame(1, 2, 400, 1000), 0, None);
         (0..60).for_each(|n| a.queues[1].send(&frame(1, 2, 400, n), 0, None));
     });
-    let got: Vec<u32> = b.expect(61).iter().map(|got| what(&got.frame)).collect();
+    let got = numbers(&b, 61);
     let long: Vec<u32> = got.iter().copied().filter(|n| *n != 1000).collect();
     assert_eq!(long, (0..60).collect::<Vec<_>>(), "in order");
     wait(|| a.queues.iter().all(|queue| queue.is_idle()));
