@@ -75,10 +75,11 @@ pub enum Refused {
 
 /// Copies that wait to be run together. Only an unusual number of pins allocates memory later.
 pub struct Copies {
-    segments: Vec<Segment>,
+    /// As many as can be queued; the first `queued` of them are.
+    segments: Box<[Segment]>,
     /// The tag that the caller gave each segment.
-    tags: Vec<u32>,
-    max: usize,
+    tags: Box<[u32]>,
+    queued: usize,
     /// How many of the segments have been run.
     ran: usize,
     pins: Vec<Arc<Memory>>,
@@ -107,9 +108,9 @@ impl Copies {
     /// An empty set with room for `max` copies, whose private bytes are those of `stage`.
     pub fn staged_in(max: usize, stage: OwnPages) -> Self {
         Self {
-            segments: Vec::with_capacity(max),
-            tags: Vec::with_capacity(max),
-            max,
+            segments: std::iter::repeat_with(Segment::none).take(max).collect(),
+            tags: vec![0; max].into(),
+            queued: 0,
             ran: 0,
             pins: Vec::with_capacity(16),
             staging: Staging::new(stage),
@@ -118,35 +119,33 @@ impl Copies {
 
     /// Forgets all copies and staged bytes, and lets go of pinned memory.
     pub fn clear(&mut self) {
-        self.segments.clear();
-        self.tags.clear();
         self.pins.clear();
         self.staging.clear();
-        self.ran = 0;
+        (self.queued, self.ran) = (0, 0);
     }
 
     /// How many copies are queued, run or not.
     #[inline]
     pub fn len(&self) -> usize {
-        self.segments.len()
+        self.queued
     }
 
     /// Whether none is queued.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.segments.is_empty()
+        self.queued == 0
     }
 
     /// How many more copies can be queued before the next [`clear`](Self::clear).
     #[inline]
     pub fn room(&self) -> usize {
-        self.max - self.segments.len()
+        self.segments.len() - self.queued
     }
 
     /// Whether some of them have not been run.
     #[inline]
     pub fn is_waiting(&self) -> bool {
-        self.ran < self.segments.len()
+        self.ran < self.queued
     }
 
     /// Keeps `mem` mapped until the next [`clear`](Self::clear), so that places in it are accepted.
@@ -183,11 +182,6 @@ impl Copies {
         self.staging.reserve(len)
     }
 
-    /// The place `offset` bytes into `stage`. `None`: the offset is outside the stage.
-    pub fn place_in(&self, stage: Stage, offset: u32) -> Option<Place> {
-        self.staging.place_in(stage, offset)
-    }
-
     /// Whether there is room for `len` more private bytes before the next [`clear`](Self::clear).
     #[inline]
     pub fn has_staging(&self, len: usize) -> bool {
@@ -220,13 +214,20 @@ impl Copies {
             let offset = source.offset.max(target.offset);
             return Err(Refused::CrossesPage { offset, len: len.into() });
         }
-        if self.segments.len() >= self.max {
-            return Err(Refused::Full);
-        }
         let (source, target) = (End { granted: source.into() }, End { granted: target.into() });
         let flags = SOURCE_GRANTED | TARGET_GRANTED;
-        self.segments.push(Segment { source, target, len, flags, status: Status::WAITING });
-        self.tags.push(tag);
+        self.queue(Segment { source, target, len, flags, status: Status::WAITING }, tag)
+    }
+
+    #[inline]
+    fn queue(&mut self, segment: Segment, tag: u32) -> Result<(), Refused> {
+        let at = self.queued;
+        let (Some(place), Some(its_tag)) = (self.segments.get_mut(at), self.tags.get_mut(at))
+        else {
+            return Err(Refused::Full);
+        };
+        (*place, *its_tag) = (segment, tag);
+        self.queued = at + 1;
         Ok(())
     }
 
@@ -252,24 +253,70 @@ impl Copies {
             unsafe { copy(from.as_ptr(), to.as_ptr(), len as usize) };
             return Ok(());
         }
-        if self.room() == 0 {
-            return Err(Refused::Full);
-        }
         let [source, target] = [source, target]
             .map(|end| self.staging.own_grant(end, len).map_or(end, Place::Granted));
+        // One end is granted, so `len` is at most a page.
+        self.push_checked(source, target, len as u16, tag)
+    }
+
+    /// Queues a copy of `len` bytes between ends that were checked, at least one of them granted.
+    #[inline]
+    fn push_checked(
+        &mut self,
+        source: Place,
+        target: Place,
+        len: u16,
+        tag: u32,
+    ) -> Result<(), Refused> {
         let is_granted = |end: Place| u16::from(matches!(end, Place::Granted(_)));
         let flags = is_granted(source) * SOURCE_GRANTED + is_granted(target) * TARGET_GRANTED;
         let (source, target) = (End::new(source), End::new(target));
-        // One end is granted, so `len` is at most a page.
-        self.segments.push(Segment {
-            source,
-            target,
-            len: len as u16,
-            flags,
-            status: Status::WAITING,
-        });
-        self.tags.push(tag);
-        Ok(())
+        self.queue(Segment { source, target, len, flags, status: Status::WAITING }, tag)
+    }
+
+    /// Queues a copy of `bytes`, which are staged here meanwhile, to a granted page.
+    ///
+    /// # Errors
+    /// See [`Refused`]; [`Refused::Full`] also when there is no room for the bytes.
+    #[inline]
+    pub(crate) fn push_bytes(
+        &mut self,
+        bytes: &[u8],
+        target: Granted,
+        tag: u32,
+    ) -> Result<(), Refused> {
+        let (offset, len) = (target.offset, bytes.len());
+        if usize::from(offset) + len > PAGE {
+            return Err(Refused::CrossesPage { offset, len: len as u32 });
+        }
+        let source = self.staging.add_end(bytes).ok_or(Refused::Full)?;
+        self.push_checked(source, Place::Granted(target), len as u16, tag)
+    }
+
+    /// Copies a piece of a granted page to the place `offset` bytes into `stage`. The copy is made
+    /// at once if the piece is mapped, and otherwise queued. The piece's gather must be borrowed.
+    ///
+    /// # Errors
+    /// See [`Refused`]; [`Refused::Full`] also when the place is not in the stage.
+    #[inline]
+    pub(crate) fn push_to_stage(
+        &mut self,
+        piece: Piece,
+        stage: Stage,
+        offset: u32,
+        tag: u32,
+    ) -> Result<(), Refused> {
+        let len = u32::from(piece.len);
+        if let Some(from) = piece.mapped(piece.len) {
+            let to = self.staging.address(stage, offset, len).ok_or(Refused::Full)?;
+            // SAFETY: the gather keeps the piece's page mapped, and `len` bytes are in the stage.
+            unsafe { copy(from, to.as_ptr(), piece.len.into()) };
+            return Ok(());
+        }
+        let source = Place::Granted(piece.at);
+        self.check(source, len)?;
+        let target = self.staging.end(stage, offset, len).ok_or(Refused::Full)?;
+        self.push_checked(source, target, piece.len, tag)
     }
 
     /// Copies a piece of a granted page. The copy is made at once if the piece is mapped and the
@@ -320,12 +367,12 @@ impl Copies {
 
     /// The copies in the order in which they were queued.
     pub fn segments(&self) -> &[Segment] {
-        &self.segments
+        self.segments.get(..self.queued).unwrap_or_default()
     }
 
     /// Tags and statuses of the copies that were run and failed.
     pub fn failed(&self) -> impl Iterator<Item = (u32, Status, &Segment)> {
-        let ran = self.segments.iter().zip(&self.tags).take(self.ran);
+        let ran = self.segments.iter().zip(&*self.tags).take(self.ran);
         ran.filter(|(segment, _)| !segment.status.is_done())
             .map(|(segment, tag)| (*tag, segment.status, segment))
     }
@@ -333,8 +380,9 @@ impl Copies {
     /// Hands the copies that have not been run to `run`, and then counts them as run, whatever
     /// their outcome.
     pub fn run<T>(&mut self, run: impl FnOnce(Batch<'_>) -> T) -> T {
-        let outcome = run(Batch(self.segments.get_mut(self.ran..).unwrap_or_default()));
-        self.ran = self.segments.len();
+        let waiting = self.segments.get_mut(self.ran..self.queued).unwrap_or_default();
+        let outcome = run(Batch(waiting));
+        self.ran = self.queued;
         outcome
     }
 

@@ -15,11 +15,13 @@ mod failure;
 mod target;
 
 use std::ptr::NonNull;
+use std::slice;
 use std::sync::Arc;
 
 use crate::body::Body;
-use crate::copies::{Copies, Engine, Place, Status, run, same};
+use crate::copies::{Copies, Engine, Place, Refused, Status, run, same};
 use crate::copy::copy;
+use crate::grant::Granted;
 use crate::granted_copy::{COPIES, STAGE, copies_for};
 use crate::piece::Piece;
 use crate::region::Memory;
@@ -133,31 +135,42 @@ impl GrantCopyBatch {
             // there.
             unsafe { copy(bytes.as_ptr(), to, len.into()) };
         } else if len > 0 {
-            match self.copies.as_mut().and_then(|copies| copies.stage(bytes)) {
-                Some(from) => self.copy(from, Place::Granted(room.at), len.into()),
-                None => self.fail_last(FaultyEnd::Receiver, Status::WAITING),
-            }
+            self.stage(bytes.get(..len.into()).unwrap_or_default(), room.at);
         }
-        room.after(len)
+        let mut rest = room;
+        rest.advance(len);
+        rest
     }
 
-    /// For the frame that was begun last: copies `body` to `room`, and the rest to the targets that
-    /// `next` returns, one after the other.
-    pub fn body<'a>(
-        &mut self,
-        body: Body<'_>,
-        room: Target<'a>,
-        mut next: impl FnMut() -> Option<Target<'a>>,
-    ) {
-        let mut room = room;
+    /// For the frame that was begun last: queues a copy of `bytes`, which are staged here.
+    fn stage(&mut self, bytes: &[u8], to: Granted) {
+        let entry = self.last();
+        let pushed = self.copies.as_mut().map(|copies| copies.push_bytes(bytes, to, entry));
+        match pushed {
+            Some(Ok(())) => {}
+            Some(Err(Refused::Full)) | None => self.fail_last(FaultyEnd::Receiver, Status::WAITING),
+            Some(Err(_)) => self.fail_last(FaultyEnd::Receiver, Status::BAD_PAGE),
+        }
+    }
+
+    /// The number of the frame that was begun last.
+    #[inline]
+    fn last(&self) -> u32 {
+        self.frames.len().saturating_sub(1) as u32
+    }
+
+    /// For the frame that was begun last: copies `body` to `room`, and the rest to `targets`, one
+    /// after the other.
+    pub fn body(&mut self, body: Body<'_>, room: Target<'_>, targets: &[Target<'_>]) {
+        let mut room = Room { now: room, next: targets.iter() };
         if !body.is_granted() {
             // SAFETY: so many bytes are mapped there while the body is borrowed.
-            body.pieces(body.len(), |at, len| unsafe { self.local(at, len, &mut room, &mut next) });
+            body.pieces(body.len(), |at, len| unsafe { self.local(at, len, &mut room) });
             return;
         }
-        let entry = self.frames.len().saturating_sub(1) as u32;
+        let entry = self.last();
         let copies = self.copies.as_mut();
-        if copies.and_then(|copies| copy_granted(copies, body, room, next, entry)).is_none() {
+        if copies.and_then(|copies| copy_granted(copies, body, room, entry)).is_none() {
             self.fail_last(FaultyEnd::Receiver, Status::BAD_PAGE);
         }
     }
@@ -166,31 +179,22 @@ impl GrantCopyBatch {
     ///
     /// # Safety
     /// The pages must be mapped now.
-    unsafe fn local<'a>(
-        &mut self,
-        at: *const u8,
-        len: usize,
-        room: &mut Target<'a>,
-        next: &mut dyn FnMut() -> Option<Target<'a>>,
-    ) {
+    unsafe fn local(&mut self, at: *const u8, len: usize, room: &mut Room<'_>) {
         let mut done = 0;
         while done < len {
-            if room.len == 0 {
-                let Some(more) = next() else {
-                    return self.fail_last(FaultyEnd::Receiver, Status::BAD_PAGE);
-                };
-                *room = more;
+            if room.left().is_none() {
+                return self.fail_last(FaultyEnd::Receiver, Status::BAD_PAGE);
             }
-            let now = (len - done).min(room.len.into());
+            let now = (len - done).min(room.now.len.into());
             let from = at.wrapping_add(done);
-            if let Some(to) = room.mapped(now as u16) {
+            if let Some(to) = room.now.mapped(now as u16) {
                 // SAFETY: the caller's promise; and so many are mapped writable at `to` while the
                 // room is there.
                 unsafe { copy(from, to, now) };
             } else if let Some(from) = NonNull::new(from.cast_mut()) {
-                self.copy(Place::Local(Local::new(from)), Place::Granted(room.at), now as u32);
+                self.copy(Place::Local(Local::new(from)), Place::Granted(room.now.at), now as u32);
             }
-            *room = room.after(now as u16);
+            room.now.advance(now as u16);
             done += now;
         }
     }
@@ -198,7 +202,7 @@ impl GrantCopyBatch {
     /// For the frame that was begun last: copies a piece of a granted page, of a body that is
     /// borrowed.
     pub(crate) fn piece(&mut self, piece: Piece, to: Place) {
-        let entry = self.frames.len().saturating_sub(1) as u32;
+        let entry = self.last();
         let pushed = self.copies.as_mut().map(|copies| copies.push_piece(piece, to, entry));
         if !matches!(pushed, Some(Ok(()))) {
             self.fail_last(FaultyEnd::Receiver, Status::BAD_PAGE);
@@ -207,7 +211,7 @@ impl GrantCopyBatch {
 
     /// For the frame that was begun last: copies one piece.
     fn copy(&mut self, from: Place, to: Place, len: u32) {
-        let entry = self.frames.len().saturating_sub(1) as u32;
+        let entry = self.last();
         let pushed = self.copies.as_mut().map(|copies| copies.push(from, to, len, entry));
         if !matches!(pushed, Some(Ok(()))) {
             // A source outside the sender's memory, or a target outside the receiver's. Both were
@@ -253,31 +257,43 @@ impl GrantCopyBatch {
     }
 }
 
-/// Makes or queues copies of granted bytes to `room`, and of the rest to the targets that `next`
-/// returns. `None`: the targets were too small.
-fn copy_granted<'a>(
-    copies: &mut Copies,
-    body: Body<'_>,
-    mut room: Target<'a>,
-    mut next: impl FnMut() -> Option<Target<'a>>,
-    tag: u32,
-) -> Option<()> {
+/// The targets of a frame's bytes that are still to be copied.
+struct Room<'a> {
+    /// What is left of the present one.
+    now: Target<'a>,
+    next: slice::Iter<'a, Target<'a>>,
+}
+
+impl Room<'_> {
+    /// Goes on to the next target if the present one is full; `None`: all of them are.
+    #[inline]
+    fn left(&mut self) -> Option<()> {
+        while self.now.len == 0 {
+            self.now = *self.next.next()?;
+        }
+        Some(())
+    }
+}
+
+/// Makes or queues copies of granted bytes. `None`: there was too little room.
+///
+/// A function of its own, so that the loop has all registers.
+#[inline(never)]
+fn copy_granted(copies: &mut Copies, body: Body<'_>, mut room: Room<'_>, tag: u32) -> Option<()> {
     for mut piece in body.granted() {
         // Most pieces are copied whole.
         loop {
-            if room.len == 0 {
-                room = next()?;
-            }
-            let len = piece.len.min(room.len);
-            match (piece.mapped(len), room.mapped(len)) {
+            room.left()?;
+            let len = piece.len.min(room.now.len);
+            match (piece.mapped(len), room.now.mapped(len)) {
                 // SAFETY: `len` bytes are mapped at both ends while body and room are borrowed, at
                 // `to` writable.
-                (Some(from), Some(to)) => unsafe { copy(from, to, len.into()) },
+                (Some(from), Some(to)) => unsafe { copy_mapped(from, to, len) },
                 // If one end is not mapped, the hypervisor accesses both by their grants: it may
                 // not take mapped pages of other domains.
-                _ => copies.push_granted(piece.at, room.at, len, tag).ok()?,
+                _ => copies.push_granted(piece.at, room.now.at, len, tag).ok()?,
             }
-            room = room.after(len);
+            room.now.advance(len);
             piece.len -= len;
             if piece.len == 0 {
                 break;
@@ -286,6 +302,16 @@ fn copy_granted<'a>(
         }
     }
     Some(())
+}
+
+/// [`copy`], out of line: the loop around the call keeps its registers for what is not mapped.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(never)]
+unsafe fn copy_mapped(from: *const u8, to: *mut u8, len: u16) {
+    // SAFETY: the caller's promise.
+    unsafe { copy(from, to, len.into()) };
 }
 
 #[cfg(test)]

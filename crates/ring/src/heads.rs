@@ -63,9 +63,8 @@ impl Heads {
         let copies = self.copies.as_mut()?;
         let (stage, _) = copies.reserve(body.len() as usize)?;
         for (offset, piece) in offsets(body.granted()) {
-            let to = copies.place_in(stage, offset)?;
             // There is room for more than a burst, so this does not fail.
-            copies.push_piece(piece, to, i).ok()?;
+            copies.push_to_stage(piece, stage, offset, i).ok()?;
         }
         Some(stage)
     }

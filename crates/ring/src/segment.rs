@@ -124,6 +124,12 @@ pub struct Segment {
 }
 
 impl Segment {
+    /// A copy of nothing.
+    pub(crate) fn none() -> Self {
+        let nowhere = End { local: std::ptr::null_mut() };
+        Segment { source: nowhere, target: nowhere, len: 0, flags: 0, status: Status::WAITING }
+    }
+
     /// How many bytes it copies.
     pub fn len(&self) -> u16 {
         self.len

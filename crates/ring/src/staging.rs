@@ -1,5 +1,8 @@
 //! Private bytes that copies are made to and from.
 
+use std::ptr::NonNull;
+
+use crate::copy::copy;
 use crate::grant::{DomId, GrantRef, Granted, PAGE};
 use crate::region::Memory;
 use crate::segment::{Local, Place};
@@ -15,6 +18,13 @@ impl Stage {
     /// How many bytes.
     pub(crate) fn len(self) -> usize {
         self.len as usize
+    }
+
+    /// Where the `len` bytes from `offset` on begin, if the stage has so many.
+    #[inline]
+    fn within(self, offset: u32, len: u32) -> Option<u32> {
+        offset.checked_add(len).filter(|end| *end <= self.len)?;
+        self.at.checked_add(offset)
     }
 }
 
@@ -65,11 +75,35 @@ impl Staging {
         Some((Stage { at: at as u32, len: len as u32 }, Place::Local(Local::new(place))))
     }
 
-    /// The place `offset` bytes into `stage`. `None`: the offset is outside the stage.
-    pub(crate) fn place_in(&self, stage: Stage, offset: u32) -> Option<Place> {
-        let at = stage.at.checked_add(offset).filter(|_| offset < stage.len)?;
-        let (place, _) = self.memory.run(at.into(), &mut 0)?;
-        Some(Place::Local(Local::new(place)))
+    /// The address of the `len` bytes that begin `offset` bytes into `stage`. `None`: these are not
+    /// in the stage.
+    #[inline]
+    pub(crate) fn address(&self, stage: Stage, offset: u32, len: u32) -> Option<NonNull<u8>> {
+        let (at, left) = self.memory.run(stage.within(offset, len)?.into(), &mut 0)?;
+        (left >= u64::from(len)).then_some(at)
+    }
+
+    /// The `len` bytes that begin `offset` bytes into `stage`, as one end of a copy: by this
+    /// domain's own grant, if there is one, and by their address otherwise. `None`: these are not
+    /// in the stage.
+    #[inline]
+    pub(crate) fn end(&self, stage: Stage, offset: u32, len: u32) -> Option<Place> {
+        match self.grant_at(stage.within(offset, len)? as usize, len) {
+            Some(grant) => Some(Place::Granted(grant)),
+            None => Some(Place::Local(Local::new(self.address(stage, offset, len)?))),
+        }
+    }
+
+    /// The domain's own grant of the `len` bytes at offset `at`, if these are granted and lie in
+    /// one page.
+    #[inline]
+    fn grant_at(&self, at: usize, len: u32) -> Option<Granted> {
+        let (reference, offset) = (*self.references.get(at / PAGE)?, at % PAGE);
+        (offset + len as usize <= PAGE).then_some(Granted {
+            domain: DomId::SELF,
+            reference,
+            offset: offset as u16,
+        })
     }
 
     /// The offset of the next `len` private bytes, which must not cross the end of a granted page.
@@ -96,14 +130,7 @@ impl Staging {
             return None;
         }
         let (base, _) = self.memory.run(0, &mut 0)?;
-        let at = at.addr().get().checked_sub(base.addr().get())?;
-        let reference = *self.references.get(at / PAGE)?;
-        let offset = at % PAGE;
-        (offset + len as usize <= PAGE).then_some(Granted {
-            domain: DomId::SELF,
-            reference,
-            offset: offset as u16,
-        })
+        self.grant_at(at.addr().get().checked_sub(base.addr().get())?, len)
     }
 
     /// A private copy of `bytes`, to be copied from.
@@ -111,6 +138,16 @@ impl Staging {
         let (stage, place) = self.reserve(bytes.len())?;
         self.memory.write(u64::from(stage.at), bytes).ok()?;
         Some(place)
+    }
+
+    /// A private copy of `bytes`, as one end of a copy.
+    pub(crate) fn add_end(&mut self, bytes: &[u8]) -> Option<Place> {
+        let (stage, _) = self.reserve(bytes.len())?;
+        let len = bytes.len();
+        let to = self.address(stage, 0, len as u32)?;
+        // SAFETY: `len` bytes are mapped at `to`, and belong to this stage.
+        unsafe { copy(bytes.as_ptr(), to.as_ptr(), len) };
+        self.end(stage, 0, len as u32)
     }
 
     /// Reads what was copied to `stage`, from `offset` on; returns how many bytes there were.

@@ -1,6 +1,6 @@
 //! Granted pages of the receiver that bytes are copied to.
 
-use crate::grant::Granted;
+use crate::grant::{DomId, GrantRef, Granted};
 use crate::pages::MappedPageRef;
 
 /// Where bytes of a frame are copied to: a range within one page.
@@ -15,15 +15,18 @@ pub struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// The rest of the target behind its first `len` bytes.
+    /// No room at all.
+    pub const NONE: Self = {
+        let at = Granted { domain: DomId(0), reference: GrantRef(0), offset: 0 };
+        Target { at, len: 0, page: None }
+    };
+
+    /// Goes on to what is behind its first `len` bytes.
     #[inline]
-    pub(super) fn after(self, len: u16) -> Self {
+    pub(super) fn advance(&mut self, len: u16) {
         let len = len.min(self.len);
-        Target {
-            at: Granted { offset: self.at.offset.saturating_add(len), ..self.at },
-            len: self.len - len,
-            ..self
-        }
+        self.at.offset = self.at.offset.saturating_add(len);
+        self.len -= len;
     }
 
     /// The address at which its first `len` bytes can be written without the hypervisor.

@@ -131,7 +131,7 @@ fn a_page_for_reading_is_no_room() {
     let page = set.find(GrantRef(8), false, &mut seen);
     let mut grant_copies = GrantCopyBatch::new();
     assert!(grant_copies.begin(&engine, gather.body(chain), 1, 100, 3, 0));
-    grant_copies.body(gather.body(chain), Target { page, ..room(8, 0, 100) }, || None);
+    grant_copies.body(gather.body(chain), Target { page, ..room(8, 0, 100) }, &[]);
     assert!(pages.runs.lock().is_empty(), "not yet");
     assert_eq!(grant_copies.flush().count(), 0);
     let mut got = [0; 100];
@@ -228,10 +228,10 @@ fn pieces_and_rooms_of_any_lengths_meet() {
         let body = gather.body(chain).slice(skip, u32::MAX);
         assert!(grant_copies.begin(&engine, body, 0, 0, body.fragments() + rooms.len(), 0));
         let mut rooms = rooms.into_iter().zip(8..).map(|(len, page)| room(page, 0, len));
-        let (first, second) = (rooms.next().unwrap(), rooms.clone());
-        grant_copies.body(body, first, || rooms.next());
-        assert_eq!((rooms.count(), grant_copies.flush().count()), (0, 0));
-        let got = [first].into_iter().chain(second).map(|room| (room.at, room.len));
+        let (first, others) = (rooms.next().unwrap(), rooms.collect::<Vec<_>>());
+        grant_copies.body(body, first, &others);
+        assert_eq!(grant_copies.flush().count(), 0);
+        let got = [first].into_iter().chain(others).map(|room| (room.at, room.len));
         let read = |(at, len): (Granted, u16)| {
             let mut bytes = vec![0; len.into()];
             pages.memory.read(u64::from(at.reference.0) * PAGE as u64, &mut bytes).unwrap();
@@ -251,7 +251,7 @@ fn without_rooms_it_is_the_receivers_fault() {
     for body in [granted.body(granted_chain), mapped.body(mapped_chain)] {
         let mut grant_copies = GrantCopyBatch::new();
         assert!(grant_copies.begin(&engine, body, 5, 100, 2, 0));
-        grant_copies.body(body, room(1, 0, 60), || None);
+        grant_copies.body(body, room(1, 0, 60), &[]);
         let failures: Vec<_> = grant_copies.flush().collect();
         let frame = Some((5, 100));
         assert_eq!(
@@ -278,7 +278,7 @@ fn the_end_that_is_to_blame_is_found_out() {
         let chain = gather.push_granted(&engine, [(at(from, 0), 10), (at(from, 10), 10)]).unwrap();
         grant_copies.set_ends(70 + n as u32, 40 + n as u32);
         assert!(grant_copies.begin(&engine, gather.body(chain), n as u32, 20, 2, 0));
-        grant_copies.body(gather.body(chain), room(to, 0, 20), || None);
+        grant_copies.body(gather.body(chain), room(to, 0, 20), &[]);
     }
     let failure = |n: u32, faulty| Failure {
         sender: 70 + n,
@@ -309,7 +309,7 @@ fn what_does_not_fit_into_one_batch_makes_two() {
         grant_copies.body(
             gather.body(chain).slice(n % 4096, 1),
             room(9, (n % 4096) as u16, 1),
-            || None,
+            &[],
         );
     }
     assert_eq!(grant_copies.flush().count(), 0);

@@ -48,7 +48,7 @@ fn only_copies_between_mapped_pages_are_made_at_once() {
     let body = gather.body(chain);
     assert!(grant_copies.begin(&engine, body, 1, 3200, 9, 200));
     let first = grant_copies.bytes(&[7; 200], next.next().unwrap());
-    grant_copies.body(body, first, || next.next());
+    grant_copies.body(body, first, &next.collect::<Vec<_>>());
     assert_eq!(grant_copies.flush().count(), 0);
     // From page 1 to 8 and 2 to 9 at once; 1 to 10 and 3 to 9 not.
     assert_eq!(*pages.runs.lock(), [2]);
@@ -159,8 +159,8 @@ fn mapped_bytes_go_to_granted_pages_when_it_is_settled() {
     let body = gather.body(chain);
     assert!(grant_copies.begin(&engine, body, 0, 1004, 3, 4));
     let left = grant_copies.bytes(b"head", room(3, 0, 500));
-    let mut more = [room(3, 500, 504)].into_iter();
-    grant_copies.body(body, left, || more.next());
+    let more = [room(3, 500, 504)];
+    grant_copies.body(body, left, &more);
     assert!(!grant_copies.is_empty());
     assert_eq!(grant_copies.flush().count(), 0);
     assert!(grant_copies.is_empty());

@@ -1,15 +1,17 @@
 //! The Rx ring: frames become responses to the buffers that the frontend has posted.
 
 use frame::{Mac, Offload};
-use hypervisor::{GrantRef, Granted, PAGE};
+use hypervisor::{DomId, GrantRef, Granted, PAGE};
 use network::packet::Packet;
 use network::port::QueueError;
 use ring::grant_copy_batch::Target;
-use ring::{GrantCopyBatch, Put};
+use ring::pages::LookupHint;
+use ring::xen::BackRing;
+use ring::{GrantCopyBatch, Pages, Put};
 
 use super::Queue;
 use crate::netif::guest_copy::{FetchPlan, Slots};
-use crate::netif::slots::{self, Layout, Sizes};
+use crate::netif::slots::{self, Layout, PAGES, Sizes};
 
 /// Frames with fewer bytes behind their head are copied, because passing a grant costs more.
 const MIN_PASSED_LEN: u32 = 256;
@@ -168,30 +170,54 @@ impl Queue {
         grant_copies: &mut GrantCopyBatch,
     ) {
         let (rx, domain) = (&mut self.rx, self.vif.domain);
-        let (pages, [_, seen]) = (self.mapping.rx.as_deref(), &mut self.mapping.seen);
-        let slots = layout.slots();
-        let mut n = 0;
-        let mut next = || {
-            while n < slots {
-                let request = rx.request(n);
-                let (response, size) = layout.answer(n, request);
-                rx.note(n, response);
-                n += 1;
-                if let Some(len) = size {
-                    let (reference, offset) =
-                        (GrantRef(slots::rx_reference(request)), slots::rx_offset(response));
-                    let page = pages.and_then(|pages| pages.find(reference, true, seen));
-                    return Some(Target { at: Granted { domain, reference, offset }, len, page });
-                }
-            }
-            None
-        };
-        let Some(room) = next() else { return };
-        let room = grant_copies.bytes(packet.head, room);
-        grant_copies.body(packet.body, room, &mut next);
-        // The remaining slots hold no bytes.
-        while next().is_some() {}
-        self.rx.take(slots);
-        self.rx.give(slots);
+        if let Some((n, extra)) = layout.extra() {
+            rx.note(n, extra);
+        }
+        let (mapped, [_, seen]) = (self.mapping.rx.as_deref(), &mut self.mapping.seen);
+        let mut responder = Responder { rx, layout, domain, mapped, seen };
+        let room = grant_copies.bytes(packet.head, responder.page(0));
+        if layout.pages() == 1 {
+            grant_copies.body(packet.body, room, &[]);
+        } else {
+            let mut targets = [Target::NONE; PAGES];
+            grant_copies.body(packet.body, room, responder.other_pages(&mut targets));
+        }
+        self.rx.take(layout.slots());
+        self.rx.give(layout.slots());
+    }
+}
+
+/// Responds to requests with the pages of a frame.
+struct Responder<'q, 'a> {
+    rx: &'q mut BackRing<2>,
+    layout: &'q Layout,
+    domain: DomId,
+    /// The frontend's pages that stay mapped, and the last one that was found.
+    mapped: Option<&'a Pages>,
+    seen: &'q mut LookupHint,
+}
+
+impl<'a> Responder<'_, 'a> {
+    /// Responds to the request for page number `page`. Returns where the bytes of the page go.
+    #[inline]
+    fn page(&mut self, page: u32) -> Target<'a> {
+        let n = self.layout.slot_of(page);
+        let request = self.rx.request(n);
+        let (response, len) = self.layout.page(page, request);
+        self.rx.note(n, response);
+        let reference = GrantRef(slots::rx_reference(request));
+        let at = Granted { domain: self.domain, reference, offset: slots::rx_offset(response) };
+        let page = self.mapped.and_then(|pages| pages.find(reference, true, self.seen));
+        Target { at, len, page }
+    }
+
+    /// Responds to the requests for all pages but the first. Returns where their bytes go.
+    fn other_pages<'t>(&mut self, targets: &'t mut [Target<'a>; PAGES]) -> &'t [Target<'a>] {
+        let pages = 1..self.layout.pages();
+        let count = pages.len();
+        for (target, page) in targets.iter_mut().zip(pages) {
+            *target = self.page(page);
+        }
+        targets.get(..count).unwrap_or_default()
     }
 }

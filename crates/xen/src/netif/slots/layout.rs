@@ -79,23 +79,39 @@ impl Layout {
     /// `None`: extra info.
     #[inline]
     pub fn answer(&self, n: u32, request: RxSlot) -> (RxSlot, Option<u16>) {
-        let gso = u32::from(self.gso.is_some());
-        if n == 1 && gso == 1 {
-            return (self.extra(), None);
+        match self.extra() {
+            Some((at, extra)) if at == n => return (extra, None),
+            _ => {}
         }
-        let page = n.saturating_sub(gso);
-        let size = self.sizes.bytes.get(page as usize).copied().unwrap_or_default();
-        let mut flags = if page + 1 < self.pages() { flag::RX_MORE_DATA } else { 0 };
-        if n == 0 {
-            flags |= self.flags | if gso == 1 { flag::RX_EXTRA_INFO } else { 0 };
-        }
-        let offset = u32::from(self.shifts.page(page as usize));
-        ([request[0] & 0xffff | offset << 16, u32::from(flags) | u32::from(size) << 16], Some(size))
+        let page = n.saturating_sub(self.gso.is_some().into());
+        let (response, size) = self.page(page, request);
+        (response, Some(size))
     }
 
-    fn extra(&self) -> RxSlot {
-        let (kind, size) = self.gso.unwrap_or_default();
-        [u32::from(extra::GSO) | u32::from(size) << 16, u32::from(kind)]
+    /// The response that holds page number `page` of the frame, and the page's number of bytes.
+    #[inline]
+    pub fn page(&self, page: u32, request: RxSlot) -> (RxSlot, u16) {
+        let size = self.sizes.bytes.get(page as usize).copied().unwrap_or_default();
+        let mut flags = if page + 1 < self.pages() { flag::RX_MORE_DATA } else { 0 };
+        if page == 0 {
+            flags |= self.flags | if self.gso.is_some() { flag::RX_EXTRA_INFO } else { 0 };
+        }
+        let offset = u32::from(self.shifts.page(page as usize));
+        ([request[0] & 0xffff | offset << 16, u32::from(flags) | u32::from(size) << 16], size)
+    }
+
+    /// The number of the slot that holds page number `page`.
+    #[inline]
+    pub fn slot_of(&self, page: u32) -> u32 {
+        if page == 0 { 0 } else { page + u32::from(self.gso.is_some()) }
+    }
+
+    /// The number of the slot with extra info, which is the one after the first page, and its
+    /// content; `None`: there is no such slot.
+    #[inline]
+    pub fn extra(&self) -> Option<(u32, RxSlot)> {
+        let (kind, size) = self.gso?;
+        Some((1, [u32::from(extra::GSO) | u32::from(size) << 16, u32::from(kind)]))
     }
 }
 
