@@ -68,6 +68,9 @@ pub enum Command {
     /// Serve the socket of the bare disk that benchmarks compare with
     #[command(hide = true)]
     BareDisk(lab::bench::bare_disk::Args),
+    /// Serve the two sockets of the bare wire that the demonstration compares with
+    #[command(hide = true)]
+    BareWire(lab::demo::bare_wire::Args),
     /// Copy pages of this domain by grants, and nothing else, in dom0 of a Xen host
     #[command(hide = true)]
     GrantCopies(lab::bench::xen::grant_copies::Args),

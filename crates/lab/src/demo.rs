@@ -1,6 +1,7 @@
 //! The demonstration: two guests, eight TCP streams from one to the other, with one, two and four
 //! queues changed while both run; a table, and a report with plots.
 
+pub mod bare_wire;
 mod comparison;
 mod embedded;
 mod fabric;
@@ -110,6 +111,8 @@ pub enum Over {
     Bridge,
     /// OVS-DPDK, with a thread that polls on the second CPU
     OvsDpdk,
+    /// One thread that passes frames between the queues of the guests and does nothing else
+    BareWire,
 }
 
 /// Why the demonstration ended early.
@@ -122,7 +125,7 @@ pub enum DemoError {
     #[error(transparent)]
     Daemon(#[from] DaemonError),
     /// The guests run where nothing but the daemon is set up to carry frames.
-    #[error("--over bridge, --over ovs-dpdk and --rounds are for --guests qemu")]
+    #[error("--over with other datapaths than ringmain and --rounds are for --guests qemu")]
     OnlyRingmain,
     /// OVS-DPDK.
     #[error(transparent)]
@@ -343,6 +346,7 @@ impl Over {
             Over::Ringmain => "Ringmain",
             Over::Bridge => "Linux bridge",
             Over::OvsDpdk => "OVS-DPDK",
+            Over::BareWire => "bare wire",
         }
     }
 }

@@ -15,6 +15,9 @@ pub enum Failure {
     /// The demonstration ended early.
     #[error(transparent)]
     Demo(#[from] lab::demo::DemoError),
+    /// The bare wire ended.
+    #[error(transparent)]
+    BareWire(#[from] lab::demo::bare_wire::BareWireError),
     /// The demonstration of disks ended early.
     #[error(transparent)]
     DiskDemo(#[from] lab::disk_demo::DiskDemoError),

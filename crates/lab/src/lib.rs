@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bare_process;
 pub mod bench;
 pub mod daemon;
 pub mod demo;

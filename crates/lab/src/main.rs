@@ -50,6 +50,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Serve(args) => serve::run(&args)?,
         Command::BareCopy(args) => bench::ceiling::run(&args)?,
         Command::BareDisk(args) => bench::bare_disk::run(&args)?,
+        Command::BareWire(args) => demo::bare_wire::run(&args)?,
         Command::GrantCopies(args) => bench::xen::grant_copies::run(&args)?,
         Command::Man => print(&man::page()?)?,
     }

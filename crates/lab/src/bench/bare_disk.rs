@@ -29,7 +29,8 @@ use vhost_user::blk::feature::bit;
 use vhost_user::transport::server::listener;
 
 use super::BenchError;
-use super::ceiling::{BareProcess, End, Guest};
+use super::ceiling::{End, Guest};
+use crate::bare_process::BareProcess;
 
 /// The features that are offered: just what the driver asks for.
 const FEATURES: u64 =

@@ -7,16 +7,15 @@
 //! code is naive on purpose, so a good switch may be faster.
 
 mod guest;
-mod process;
 mod server;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::BenchError;
+use crate::bare_process::BareProcess;
 
 pub(super) use guest::{End, Guest};
-pub(super) use process::BareProcess;
 
 /// Options of the process.
 #[derive(Clone, Debug, clap::Args)]

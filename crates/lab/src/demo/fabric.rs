@@ -1,19 +1,23 @@
 //! The fabrics that carry the frames: the daemon, and those that it is compared with.
 
 use super::site::{Counts, QueueCount, queues};
-use super::{DemoError, MOST_QUEUES, Over, TIMEOUT};
+use super::{DemoError, MOST_QUEUES, Over, TIMEOUT, bare_wire};
+use crate::bare_process::BareProcess;
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
 use crate::ovs::Ovs;
 use crate::program::Program;
 use control::api::Stats;
 use load::cpu::{GENERATOR_CPU, WORKER_CPU};
+use std::ffi::OsStr;
+use std::io;
 
 /// A fabric that two guests can be attached to.
 pub(super) enum Fabric {
     Ringmain(Daemon),
     Bridge(Namespace),
     Ovs(Box<Ovs>),
+    BareWire(BareProcess),
 }
 
 impl Fabric {
@@ -35,6 +39,9 @@ impl Fabric {
             Over::OvsDpdk => {
                 Ok(Fabric::Ovs(Box::new(Ovs::start((2, None), WORKER_CPU, GENERATOR_CPU)?)))
             }
+            Over::BareWire => Ok(Fabric::BareWire(start_bare_wire().map_err(|source| {
+                DemoError::File { what: "cannot start the bare wire".into(), source }
+            })?)),
         }
     }
 
@@ -44,6 +51,7 @@ impl Fabric {
             Fabric::Ringmain(_) => Over::Ringmain,
             Fabric::Bridge(_) => Over::Bridge,
             Fabric::Ovs(_) => Over::OvsDpdk,
+            Fabric::BareWire(_) => Over::BareWire,
         }
     }
 
@@ -58,12 +66,16 @@ impl Fabric {
             Fabric::Ovs(ovs) => {
                 Link::VhostUser { socket: ovs.sockets()[index].clone(), listens: true }
             }
+            Fabric::BareWire(wire) => {
+                let [a, b] = bare_wire::sockets(wire.dir());
+                Link::VhostUser { socket: if index == 0 { a } else { b }, listens: false }
+            }
         }
     }
 
     pub(super) fn namespace(&self) -> Option<&Namespace> {
         match self {
-            Fabric::Ringmain(_) | Fabric::Ovs(_) => None,
+            Fabric::Ringmain(_) | Fabric::Ovs(_) | Fabric::BareWire(_) => None,
             Fabric::Bridge(namespace) => Some(namespace),
         }
     }
@@ -73,6 +85,7 @@ impl Fabric {
         match self {
             Fabric::Ringmain(daemon) => Some(daemon.id()),
             Fabric::Ovs(ovs) => Some(ovs.id()),
+            Fabric::BareWire(wire) => Some(wire.id()),
             Fabric::Bridge(_) => None,
         }
     }
@@ -81,7 +94,7 @@ impl Fabric {
     pub(super) fn stats(&self) -> Result<Option<Stats>, DemoError> {
         match self {
             Fabric::Ringmain(daemon) => Ok(Some(daemon.stats()?)),
-            Fabric::Bridge(_) | Fabric::Ovs(_) => Ok(None),
+            Fabric::Bridge(_) | Fabric::Ovs(_) | Fabric::BareWire(_) => Ok(None),
         }
     }
 
@@ -93,7 +106,7 @@ impl Fabric {
                 let of = |index: usize| queues(stats.ports.get(index));
                 Ok(Counts { sender: of(0), receiver: of(1) })
             }
-            Fabric::Bridge(_) | Fabric::Ovs(_) => {
+            Fabric::Bridge(_) | Fabric::Ovs(_) | Fabric::BareWire(_) => {
                 let of = |guest: &Guest| {
                     Ok::<_, DemoError>(driver_counts(&guest.must("ethtool -S eth0", TIMEOUT)?))
                 };
@@ -102,6 +115,14 @@ impl Fabric {
             }
         }
     }
+}
+
+/// Starts the process of the bare wire.
+fn start_bare_wire() -> io::Result<BareProcess> {
+    let dir = BareProcess::folder()?;
+    let (folder, sockets) = (dir.path().to_owned(), bare_wire::sockets(dir.path()));
+    let arguments = [OsStr::new("bare-wire"), folder.as_os_str()];
+    BareProcess::start(dir, arguments, &sockets)
 }
 
 fn config(dir: &std::path::Path) -> String {

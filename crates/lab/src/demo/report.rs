@@ -306,6 +306,7 @@ fn properties(args: &Args, kind: Kind) -> Vec<(&'static str, String)> {
                     }
                     Over::Bridge => "Linux bridge, multi-queue TAP".into(),
                     Over::OvsDpdk => "OVS-DPDK, vhost-user".into(),
+                    Over::BareWire => "bare wire, vhost-user".into(),
                 })
                 .collect::<Vec<_>>()
                 .join("; "),

@@ -14,7 +14,7 @@ use crate::guest::{ChildProcess, Deadline};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The running process, which ends when this value is dropped.
-pub(in crate::bench) struct BareProcess {
+pub(crate) struct BareProcess {
     // The order of drops matters: the process ends before its folder is removed.
     process: ChildProcess,
     dir: TempDir,
@@ -25,7 +25,7 @@ impl BareProcess {
     ///
     /// # Errors
     /// When the folder cannot be made.
-    pub(in crate::bench) fn folder() -> io::Result<TempDir> {
+    pub(crate) fn folder() -> io::Result<TempDir> {
         tempfile::Builder::new().prefix("ringmain-bare-").tempdir()
     }
 
@@ -34,7 +34,7 @@ impl BareProcess {
     ///
     /// # Errors
     /// When the process cannot be started, or makes no sockets.
-    pub(in crate::bench) fn start<S: AsRef<OsStr>>(
+    pub(crate) fn start<S: AsRef<OsStr>>(
         dir: TempDir,
         arguments: impl IntoIterator<Item = S>,
         sockets: &[PathBuf],
@@ -56,12 +56,12 @@ impl BareProcess {
     }
 
     /// The folder of the sockets.
-    pub(in crate::bench) fn dir(&self) -> &Path {
+    pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
 
     /// The process.
-    pub(in crate::bench) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 }
