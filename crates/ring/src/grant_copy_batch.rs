@@ -182,7 +182,7 @@ impl GrantCopyBatch {
     unsafe fn local(&mut self, at: *const u8, len: usize, room: &mut Room<'_>) {
         let mut done = 0;
         while done < len {
-            if room.left().is_none() {
+            if room.next_if_full().is_none() {
                 return self.fail_last(FaultyEnd::Receiver, Status::BAD_PAGE);
             }
             let now = (len - done).min(room.now.len.into());
@@ -267,7 +267,7 @@ struct Room<'a> {
 impl Room<'_> {
     /// Goes on to the next target if the present one is full; `None`: all of them are.
     #[inline]
-    fn left(&mut self) -> Option<()> {
+    fn next_if_full(&mut self) -> Option<()> {
         while self.now.len == 0 {
             self.now = *self.next.next()?;
         }
@@ -283,7 +283,7 @@ fn copy_granted(copies: &mut Copies, body: Body<'_>, mut room: Room<'_>, tag: u3
     for mut piece in body.granted() {
         // Most pieces are copied whole.
         loop {
-            room.left()?;
+            room.next_if_full()?;
             let len = piece.len.min(room.now.len);
             match (piece.mapped(len), room.now.mapped(len)) {
                 // SAFETY: `len` bytes are mapped at both ends while body and room are borrowed, at

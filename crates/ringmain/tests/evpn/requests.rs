@@ -1,4 +1,4 @@
-//! The requests for addresses that come to a guest, as tcpdump sees them.
+//! The requests for addresses that are addressed to all guests, as tcpdump sees them at one guest.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -19,8 +19,10 @@ impl Requests {
     /// Begins to listen at a guest.
     pub fn start(site: &Site, host: usize) -> Requests {
         let mut command = site.guests[host].command("tcpdump");
-        // Solicitations have no extension headers.
-        command.args(["-l", "-n", "-t", "-i", "rm-vm", "arp or (icmp6 and ip6[40] == 135)"]);
+        // Guests that have an address also ask its owner alone, some seconds after they last used
+        // it, whether the address is still there. Solicitations have no extension headers.
+        const ASKS_ALL: &str = "ether multicast and (arp or (icmp6 and ip6[40] == 135))";
+        command.args(["-l", "-n", "-t", "-i", "rm-vm", ASKS_ALL]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut tcpdump = ChildProcess::start(&mut command).unwrap();
         // It says so when it listens.
