@@ -214,21 +214,7 @@ impl Copies {
             let offset = source.offset.max(target.offset);
             return Err(Refused::CrossesPage { offset, len: len.into() });
         }
-        let (source, target) = (End { granted: source.into() }, End { granted: target.into() });
-        let flags = SOURCE_GRANTED | TARGET_GRANTED;
-        self.queue(Segment { source, target, len, flags, status: Status::WAITING }, tag)
-    }
-
-    #[inline]
-    fn queue(&mut self, segment: Segment, tag: u32) -> Result<(), Refused> {
-        let at = self.queued;
-        let (Some(place), Some(its_tag)) = (self.segments.get_mut(at), self.tags.get_mut(at))
-        else {
-            return Err(Refused::Full);
-        };
-        (*place, *its_tag) = (segment, tag);
-        self.queued = at + 1;
-        Ok(())
+        self.push_checked(Place::Granted(source), Place::Granted(target), len, tag)
     }
 
     /// Queues a copy of `len` bytes; [`failed`](Self::failed) reports the copy by `tag`. Between
@@ -271,7 +257,15 @@ impl Copies {
         let is_granted = |end: Place| u16::from(matches!(end, Place::Granted(_)));
         let flags = is_granted(source) * SOURCE_GRANTED + is_granted(target) * TARGET_GRANTED;
         let (source, target) = (End::new(source), End::new(target));
-        self.queue(Segment { source, target, len, flags, status: Status::WAITING }, tag)
+        let at = self.queued;
+        let (Some(place), Some(its_tag)) = (self.segments.get_mut(at), self.tags.get_mut(at))
+        else {
+            return Err(Refused::Full);
+        };
+        *place = Segment { source, target, len, flags, status: Status::WAITING };
+        *its_tag = tag;
+        self.queued = at + 1;
+        Ok(())
     }
 
     /// Queues a copy of `bytes`, which are staged here meanwhile, to a granted page.
