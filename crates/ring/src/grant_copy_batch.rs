@@ -276,9 +276,6 @@ impl Room<'_> {
 }
 
 /// Makes or queues copies of granted bytes. `None`: there was too little room.
-///
-/// A function of its own, so that the loop has all registers.
-#[inline(never)]
 fn copy_granted(copies: &mut Copies, body: Body<'_>, mut room: Room<'_>, tag: u32) -> Option<()> {
     for mut piece in body.granted() {
         // Most pieces are copied whole.
