@@ -190,7 +190,7 @@ impl Copies {
 
     /// A private copy of `bytes`, to be copied from.
     pub fn stage(&mut self, bytes: &[u8]) -> Option<Place> {
-        self.staging.add(bytes)
+        self.staging.add(bytes).map(|(_, place)| place)
     }
 
     /// Reads what was copied to `stage`, from `offset` on; returns how many bytes there were.
@@ -283,7 +283,8 @@ impl Copies {
         if usize::from(offset) + len > PAGE {
             return Err(Refused::CrossesPage { offset, len: len as u32 });
         }
-        let source = self.staging.add_end(bytes).ok_or(Refused::Full)?;
+        let (stage, _) = self.staging.add(bytes).ok_or(Refused::Full)?;
+        let source = self.staging.end(stage, 0, len as u32).ok_or(Refused::Full)?;
         self.push_checked(source, Place::Granted(target), len as u16, tag)
     }
 

@@ -110,8 +110,8 @@ fn read_staged(
         while let Some(piece) =
             pieces.next_if(|piece| copies.room() > 0 && copies.has_staging(piece.len.into()))
         {
-            let Some((stage, to)) = copies.reserve(piece.len.into()) else { return false };
-            if copies.push_piece(piece, to, 0).is_err() {
+            let Some((stage, _)) = copies.reserve(piece.len.into()) else { return false };
+            if copies.push_to_stage(piece, stage, 0, 0).is_err() {
                 return false;
             }
             stages.push(stage);

@@ -2,7 +2,6 @@
 
 use std::ptr::NonNull;
 
-use crate::copy::copy;
 use crate::grant::{DomId, GrantRef, Granted, PAGE};
 use crate::region::Memory;
 use crate::segment::{Local, Place};
@@ -134,20 +133,10 @@ impl Staging {
     }
 
     /// A private copy of `bytes`, to be copied from.
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<Place> {
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Option<(Stage, Place)> {
         let (stage, place) = self.reserve(bytes.len())?;
         self.memory.write(u64::from(stage.at), bytes).ok()?;
-        Some(place)
-    }
-
-    /// A private copy of `bytes`, as one end of a copy.
-    pub(crate) fn add_end(&mut self, bytes: &[u8]) -> Option<Place> {
-        let (stage, _) = self.reserve(bytes.len())?;
-        let len = bytes.len();
-        let to = self.address(stage, 0, len as u32)?;
-        // SAFETY: `len` bytes are mapped at `to`, and belong to this stage.
-        unsafe { copy(bytes.as_ptr(), to.as_ptr(), len) };
-        self.end(stage, 0, len as u32)
+        Some((stage, place))
     }
 
     /// Reads what was copied to `stage`, from `offset` on; returns how many bytes there were.

@@ -3,7 +3,7 @@
 //! The thread passes the frames of each guest to the queue of the same number of the other guest,
 //! publishes them, interrupts, and sleeps while there are none. The queues and the sessions are
 //! those of the daemon. There is no switch, no counter, no share and no limit. So the process shows
-//! how fast these guests can exchange frames at most with a datapath in user space.
+//! about how fast these guests can exchange frames with a datapath in user space.
 //!
 //! The guests are trusted: anything unexpected ends the process.
 

@@ -67,8 +67,8 @@ impl Fabric {
                 Link::VhostUser { socket: ovs.sockets()[index].clone(), listens: true }
             }
             Fabric::BareWire(wire) => {
-                let [a, b] = bare_wire::sockets(wire.dir());
-                Link::VhostUser { socket: if index == 0 { a } else { b }, listens: false }
+                let socket = bare_wire::sockets(wire.dir())[index].clone();
+                Link::VhostUser { socket, listens: false }
             }
         }
     }
