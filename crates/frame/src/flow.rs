@@ -5,6 +5,7 @@
 //! for equal flows.
 
 use crate::bytes::chunk;
+use crate::head::Head;
 use crate::view::{Headers, L3};
 
 // Digits of pi, with many bits set and cleared: factors that do not cancel structured input.
@@ -59,6 +60,7 @@ pub fn flow_hash(h: &Headers, head: &[u8]) -> u32 {
 
 /// [`flow_hash`] of one frame after the other. Those of a burst mostly have the same addresses, so
 /// that part of the hash is kept.
+#[derive(Debug)]
 pub struct FlowHasher {
     /// The first and the last eight bytes of the Ethernet header, and their hash.
     link: [u64; 2],
@@ -74,23 +76,26 @@ impl Default for FlowHasher {
 impl FlowHasher {
     /// The hash of the flow of a frame that starts with `head`, which `h` was parsed from.
     #[inline(always)]
-    pub fn hash(&mut self, h: &Headers, head: &[u8]) -> u32 {
-        // Only IPv4 without options in an untagged frame has ports at that place.
-        match chunk::<38>(head, 0) {
-            Some(first) if h.l4_at == 34 && h.has_ports() => self.hash_plain(h, first),
-            _ => flow_hash(h, head),
+    pub fn hash(&mut self, h: &Headers, head: &Head) -> u32 {
+        match self.hash_plain(h, head) {
+            Some(hash) => hash,
+            None => flow_hash(h, head.as_slice()),
         }
     }
 
+    /// As [`hash`](Self::hash); `None` unless the frame is TCP or UDP over IPv4, without tags and
+    /// options, in a head as it was filled.
     #[inline(always)]
-    fn hash_plain(&mut self, h: &Headers, first: &[u8; 38]) -> u32 {
+    pub fn hash_plain(&mut self, h: &Headers, head: &Head) -> Option<u32> {
+        // Only such frames have ports at that place, and they have all bytes in front of these.
+        let first = head.as_filled().filter(|_| h.l4_at == 34 && h.has_ports())?;
         let link = [word(first, 0), word(first, 6)];
         if link[0] != self.link[0] || link[1] != self.link[1] {
             (self.link, self.hashed) = (link, link_hash(link));
         }
         let ports = u32::from_le_bytes([first[34], first[35], first[36], first[37]]);
         let ends = ends_hash(word(first, 26), ports, 0, h.proto);
-        whole_hash(self.hashed, ends)
+        Some(whole_hash(self.hashed, ends))
     }
 }
 

@@ -92,6 +92,14 @@ impl Head {
         }
     }
 
+    /// The bytes at the place where they were filled in, if nothing was pushed or popped since.
+    /// Those behind the first [`len`](Self::len) are not of this frame.
+    #[inline(always)]
+    pub(crate) fn as_filled(&self) -> Option<&[u8; HEAD_LEN]> {
+        let is_there = usize::from(self.start) == HEADROOM;
+        self.buf.get(HEADROOM..).filter(|_| is_there)?.first_chunk()
+    }
+
     /// The bytes, to be changed in place.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {

@@ -53,18 +53,18 @@ pub enum L3 {
     V6,
 }
 
-/// The transport protocol of a frame.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Hash)]
+/// The transport protocol of a frame. Those with ports come last.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Debug, Hash)]
 pub enum L4 {
     /// Not known: no IP, or extension headers that do not fit.
     #[default]
     None,
+    /// Another protocol, a fragment, or a transport header that is malformed or incomplete.
+    Other,
     /// TCP with a whole, well-formed header, options included; not a fragment.
     Tcp,
     /// UDP with a whole header; not a fragment.
     Udp,
-    /// Another protocol, a fragment, or a transport header that is malformed or incomplete.
-    Other,
 }
 
 /// The headers of a frame, parsed. All offsets count from the frame's first byte.
@@ -141,7 +141,7 @@ impl Headers {
     /// True when source and destination port are the first four bytes at `l4_at`.
     #[inline]
     pub fn has_ports(&self) -> bool {
-        matches!(self.l4, L4::Tcp | L4::Udp)
+        self.l4 >= L4::Tcp
     }
 }
 

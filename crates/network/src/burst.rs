@@ -241,10 +241,10 @@ impl Burst {
         }
     }
 
-    /// The frames at these places in the order of fetching, with their heads.
+    /// The frames at these places in the order of fetching, and their heads.
     #[inline(always)]
-    pub(crate) fn fetched(&self, range: Range<usize>) -> impl Iterator<Item = (&Frame, &Head)> {
-        self.frames[range.clone()].iter().zip(&self.heads[range])
+    pub(crate) fn fetched(&self, range: Range<usize>) -> (&[Frame], &[Head]) {
+        (&self.frames[range.clone()], &self.heads[range])
     }
 
     /// The head of frame `i`.

@@ -78,6 +78,8 @@ pub struct IndirectionTable {
     best: usize,
     table: Box<[u8; BUCKETS]>,
     buckets: Box<[Bucket; BUCKETS]>,
+    /// Cost of each bucket's frames in this interval: what is written for each frame lies together.
+    charged: Box<[Cell<u64>; BUCKETS]>,
     rebalance: Option<Rebalance>,
     interval: u32,
     /// Idle buckets still have to be distributed evenly.
@@ -96,11 +98,14 @@ impl IndirectionTable {
             *queue = kept.map_or(even(bucket, best), |at| at as u8);
         }
         let uneven = old.is_some();
-        let (buckets, interval) = match old {
-            Some(old) => (old.buckets, old.interval),
-            None => (Bucket::all(Bucket::default()), 0),
+        let (buckets, charged, interval) = match old {
+            Some(old) => (old.buckets, old.charged, old.interval),
+            None => {
+                (Bucket::all(Bucket::default()), Box::new([const { Cell::new(0) }; BUCKETS]), 0)
+            }
         };
-        IndirectionTable { queues, best, table, buckets, rebalance: None, interval, uneven }
+        let rebalance = None;
+        IndirectionTable { queues, best, table, buckets, charged, rebalance, interval, uneven }
     }
 
     /// A table whose flows all go to one queue, and any of which may be busy.
@@ -117,7 +122,17 @@ impl IndirectionTable {
             _ => self.table[bucket],
         };
         let queue = self.queues.get(usize::from(at))?;
-        (!self.buckets[bucket].is_idle()).then_some(queue.queue)
+        (!self.is_idle(bucket)).then_some(queue.queue)
+    }
+
+    /// Whether the bucket had no frame in this interval and in the last one.
+    fn is_idle(&self, bucket: usize) -> bool {
+        self.charged[bucket].get() == 0 && self.buckets[bucket].before == 0
+    }
+
+    /// Whether a bucket that is busy need not stay with its queue.
+    fn may_move(&self, bucket: usize) -> bool {
+        self.charged[bucket].get() > 0 && self.buckets[bucket].stays_until <= self.interval
     }
 
     /// Whether any busy bucket goes to `queue`.
@@ -128,16 +143,21 @@ impl IndirectionTable {
     /// Where a frame with this hash goes, and where the cost of such frames is counted.
     #[inline(always)]
     pub fn egress(&self, hash: u32) -> (&Egress, &Cell<u64>) {
-        let (queue, cost) = self.queue(hash);
-        (self.egress_to(queue), cost)
+        let bucket = usize::from(IndirectionTable::bucket(hash));
+        (self.egress_to(self.table[bucket]), &self.charged[bucket])
     }
 
-    /// The number of the queue that a frame with this hash goes to, and where the cost of such
+    /// The bucket of frames with this hash.
+    #[inline(always)]
+    pub fn bucket(hash: u32) -> u8 {
+        (hash >> 24) as u8
+    }
+
+    /// The numbers of the queues that the frames of each bucket go to, and where the cost of these
     /// frames is counted.
     #[inline(always)]
-    pub fn queue(&self, hash: u32) -> (u8, &Cell<u64>) {
-        let at = (hash >> 24) as usize;
-        (self.table[at], &self.buckets[at].cost)
+    pub fn buckets(&self) -> (&[u8; BUCKETS], &[Cell<u64>; BUCKETS]) {
+        (&self.table, &self.charged)
     }
 
     /// How frames get to the queue of this number.
@@ -231,7 +251,7 @@ impl IndirectionTable {
             // A single bucket without a frame for this long is idle. If all buckets change queues,
             // no frame has come since, and all stay where they were.
             let is_idle = match rebalance.buckets {
-                Moving::One(bucket) => self.buckets[bucket].cost.get() == 0,
+                Moving::One(bucket) => self.charged[bucket].get() == 0,
                 Moving::All => true,
             };
             let quiet = rebalance.is_unused() && is_idle;
@@ -244,8 +264,8 @@ impl IndirectionTable {
         if std::mem::take(&mut self.uneven) {
             self.distribute_idle();
         }
-        for bucket in &mut *self.buckets {
-            bucket.before = bucket.cost.take();
+        for (bucket, charged) in self.buckets.iter_mut().zip(&*self.charged) {
+            bucket.before = charged.take();
         }
         begun
     }
@@ -262,10 +282,10 @@ impl IndirectionTable {
     /// Marks all buckets of queue `from` to be dealt anew. Returns how many are busy.
     fn begin_to_deal(&mut self, from: u8) -> usize {
         let mut busy = 0;
-        for (queue, bucket) in self.table.iter_mut().zip(&*self.buckets) {
+        for (queue, charged) in self.table.iter_mut().zip(&*self.charged) {
             if *queue == from {
                 *queue = REBALANCING;
-                busy += usize::from(bucket.cost.get() > 0);
+                busy += usize::from(charged.get() > 0);
             }
         }
         // Any other queue will do: the value only says that the buckets do not stay.
@@ -283,10 +303,10 @@ impl IndirectionTable {
         let costs = self.costs();
         let most = (0..costs.len()).max_by_key(|&at| costs[at])?;
         let rest = costs.iter().sum::<u64>() - costs[most];
-        let its = |(bucket, queue): &(&Bucket, &u8)| {
-            usize::from(**queue) == most && bucket.cost.get() > 0
+        let its = |(charged, queue): &(&Cell<u64>, &u8)| {
+            usize::from(**queue) == most && charged.get() > 0
         };
-        let busy = self.buckets.iter().zip(self.table.iter()).filter(its).count();
+        let busy = self.charged.iter().zip(self.table.iter()).filter(its).count();
         let is_one_sided =
             costs[most] >= WORTH && rest < costs[most] / 4 && busy >= DEALT * self.best;
         is_one_sided.then_some(most as u8)
@@ -295,20 +315,20 @@ impl IndirectionTable {
     /// Distributes idle buckets evenly. Buckets that may have been busy are left until they are
     /// known to be idle.
     fn distribute_idle(&mut self) {
-        for (at, bucket) in self.buckets.iter().enumerate() {
-            if bucket.is_idle() && self.table[at] != REBALANCING {
-                self.table[at] = even(at, self.best);
+        for bucket in 0..BUCKETS {
+            if self.is_idle(bucket) && self.table[bucket] != REBALANCING {
+                self.table[bucket] = even(bucket, self.best);
             }
-            self.uneven |= bucket.cost.get() == 0 && bucket.before > 0;
+            self.uneven |= self.charged[bucket].get() == 0 && self.buckets[bucket].before > 0;
         }
     }
 
     /// Cost of each queue's buckets in this interval.
     fn costs(&self) -> Vec<u64> {
         let mut costs = vec![0; self.queues.len()];
-        for (bucket, &at) in self.buckets.iter().zip(self.table.iter()) {
+        for (charged, &at) in self.charged.iter().zip(self.table.iter()) {
             if let Some(cost) = costs.get_mut(usize::from(at)) {
-                *cost += bucket.cost.get();
+                *cost += charged.get();
             }
         }
         costs
@@ -327,8 +347,7 @@ impl IndirectionTable {
             // A bucket of a queue that has left moves first, whatever its cost.
             let stray = |&bucket: &usize| {
                 let at = usize::from(self.table[bucket]);
-                (self.best..costs.len()).contains(&at)
-                    && self.buckets[bucket].may_move(self.interval)
+                (self.best..costs.len()).contains(&at) && self.may_move(bucket)
             };
             return (0..BUCKETS).find(stray).map(|bucket| (bucket, least as u8));
         }
@@ -339,10 +358,9 @@ impl IndirectionTable {
             return None;
         }
         // The gap that is left after the bucket's move. A reduction by a quarter is worthwhile.
-        let left = |bucket: &usize| gap.abs_diff(2 * self.buckets[*bucket].cost.get());
-        let may = |&bucket: &usize| {
-            usize::from(self.table[bucket]) == most && self.buckets[bucket].may_move(self.interval)
-        };
+        let left = |bucket: &usize| gap.abs_diff(2 * self.charged[*bucket].get());
+        let may =
+            |&bucket: &usize| usize::from(self.table[bucket]) == most && self.may_move(bucket);
         let bucket = (0..BUCKETS).filter(may).min_by_key(left)?;
         (left(&bucket) * 4 <= gap * 3).then_some((bucket, least as u8))
     }

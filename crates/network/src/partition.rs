@@ -15,16 +15,15 @@ use crate::indirection_table::IndirectionTable;
 use crate::route::{Route, Routes};
 
 mod groups;
+mod listing;
 
 pub use groups::Group;
 use groups::{Groups, MAX_GROUPS};
+use listing::{Listing, buckets_of};
 
 /// Shortest run of frames for one port for which a table of all its queues is set up. Setting the
 /// table up costs as much as some frames, and where receivers alternate, each run is one frame.
 const LONG_RUN: usize = 4;
-
-/// The place of frames for queues that have no group yet.
-const NOWHERE: u16 = u16::MAX;
 
 /// The groups of the present burst, and their frames.
 pub struct Partition {
@@ -115,34 +114,22 @@ impl Partition {
         hasher: &mut FlowHasher,
     ) -> usize {
         let Partition { groups, lists, .. } = self;
-        let lists = &mut **lists;
-        // For each queue, where its next frame is listed; and for each group, its queue.
-        let (mut next, mut queues) = ([NOWHERE; 1 + u8::MAX as usize], [None; MAX_GROUPS]);
-        let mut bytes = [0; 1 + u8::MAX as usize];
-        let mut i = run.start;
-        for (frame, head) in burst.fetched(run.clone()) {
-            let (queue, charged) = table.queue(hasher.hash(&frame.headers, head.as_slice()));
-            let place = &mut next[usize::from(queue)];
-            if *place == NOWHERE {
-                let found = groups.find(*table.egress_to(queue), target);
-                // The queues of a table are distinct, so no other queue has this group.
-                let Some(group) = found.filter(|group| queues[*group].is_none()) else { break };
-                *place = (group * BURST + groups.all()[group].frames.end) as u16;
-                queues[group] = Some(queue);
+        let (first, (frames, heads)) = (run.start, burst.fetched(run));
+        let buckets = buckets_of(frames, heads, hasher);
+        let mut listing = Listing::new();
+        let mut i = 0;
+        loop {
+            i += listing.add(&frames[i..], &buckets[i..], first + i, table, lists);
+            if i >= frames.len() {
+                break;
             }
-            charged.set(charged.get() + cost(1, frame.len.into()));
-            bytes[usize::from(queue)] += frame.len;
-            lists[usize::from(*place) % (MAX_GROUPS * BURST)] = i as u8;
-            *place += 1;
-            i += 1;
+            let queue = table.buckets().0[usize::from(buckets[i])];
+            let found = groups.find(*table.egress_to(queue), target);
+            let Some(group) = found.filter(|group| listing.is_free(*group)) else { break };
+            listing.begin(queue, group, groups.all()[group].frames.end);
         }
-        for (number, (group, queue)) in groups.all_mut().iter_mut().zip(&queues).enumerate() {
-            if let Some(queue) = *queue {
-                group.frames.end = usize::from(next[usize::from(queue)]) - number * BURST;
-                group.bytes += u64::from(bytes[usize::from(queue)]);
-            }
-        }
-        i - run.start
+        listing.finish(groups.all_mut());
+        i
     }
 
     /// As [`add_by_hash`](Self::add_by_hash), for any route.

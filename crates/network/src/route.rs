@@ -73,8 +73,8 @@ impl Route {
         i: usize,
         hasher: &mut FlowHasher,
     ) -> (&Egress, Option<&Cell<u64>>) {
-        let (headers, head) = (&burst.frame(i).headers, burst.head(i).as_slice());
-        self.choose(headers, head, || hasher.hash(headers, head))
+        let (headers, head) = (&burst.frame(i).headers, burst.head(i));
+        self.choose(headers, head.as_slice(), || hasher.hash(headers, head))
     }
 
     /// The queue for a frame of a flow, and the counter of the flow's cost. The counter and `hash`

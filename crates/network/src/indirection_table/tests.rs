@@ -342,7 +342,7 @@ fn flows_of_the_only_queue_stay_until_they_are_known_to_be_idle() {
     let mut both = IndirectionTable::new(vec![queue(0), queue(1)], 2, Some(old));
     assert_eq!(streams_of(&both, &[1, 100, 200], 2), [3, 0]);
     both.end_interval(false);
-    both.buckets.iter().for_each(|bucket| bucket.cost.set(0));
+    both.charged.iter().for_each(|charged| charged.set(0));
     assert_eq!(send(&both, 200, 60), Egress::Local(0), "it was busy a moment ago");
     both.end_interval(false);
     assert_eq!(egress_of(&both, 201), Egress::Local(1), "idle for an interval");
