@@ -77,6 +77,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
     pub rounds: u16,
 
+    /// Workers of the daemon [default: one for each CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub workers: Option<u16>,
+
     /// The program that is measured.
     #[command(flatten)]
     pub program: Program,
@@ -330,9 +334,15 @@ impl Args {
             release: Release::Installed,
             over: vec![over],
             rounds: 1,
+            workers: None,
             program,
         }
     }
+}
+
+/// The `[workers]` table of the daemon's configuration; empty for the default.
+fn workers(count: Option<u16>) -> String {
+    count.map_or_else(String::new, |count| format!("[workers]\ncount = {count}\n"))
 }
 
 /// Where the daemon's program is.

@@ -23,14 +23,15 @@ const NAMES: [&str; 2] = ["sender", "receiver"];
 pub(super) fn measure(args: &Args, progress: &Progress) -> Result<Vec<Point>, DemoError> {
     let stage = progress.stage("starting Ringmain");
     let binary = super::find(&args.program)?;
-    let daemon = Daemon::start(&binary, config, None)?;
+    let daemon = Daemon::start(&binary, |dir| config(dir, args.workers), None)?;
     stage.done("");
     QUEUES.iter().map(|queues| one(args, &binary, &daemon, *queues, progress)).collect()
 }
 
-fn config(dir: &Path) -> String {
+fn config(dir: &Path, workers: Option<u16>) -> String {
     format!(
-        "[[port]]\nname = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"\nqueues = {}\n",
+        "{}[[port]]\nname = \"guests\"\nkind = \"embedded\"\nsocket = \"{}\"\nqueues = {}\n",
+        super::workers(workers),
         dir.join("guests.sock").display(),
         super::MOST_QUEUES
     )

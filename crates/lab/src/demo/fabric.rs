@@ -1,16 +1,16 @@
 //! The fabrics that carry the frames: the daemon, and those that it is compared with.
 
 use super::site::{Counts, QueueCount, queues};
-use super::{DemoError, MOST_QUEUES, Over, TIMEOUT, bare_wire};
+use super::{Args, DemoError, MOST_QUEUES, Over, TIMEOUT, bare_wire};
 use crate::bare_process::BareProcess;
 use crate::daemon::Daemon;
 use crate::guest::{Guest, Link, Namespace, Shell};
 use crate::ovs::Ovs;
-use crate::program::Program;
 use control::api::Stats;
 use load::cpu::{GENERATOR_CPU, WORKER_CPU};
 use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
 
 /// A fabric that two guests can be attached to.
 pub(super) enum Fabric {
@@ -21,10 +21,11 @@ pub(super) enum Fabric {
 }
 
 impl Fabric {
-    pub(super) fn start(over: Over, program: &Program) -> Result<Fabric, DemoError> {
+    pub(super) fn start(over: Over, args: &Args) -> Result<Fabric, DemoError> {
         match over {
             Over::Ringmain => {
-                Ok(Fabric::Ringmain(Daemon::start(&super::find(program)?, config, None)?))
+                let config = |dir: &Path| config(dir, args.workers);
+                Ok(Fabric::Ringmain(Daemon::start(&super::find(&args.program)?, config, None)?))
             }
             Over::Bridge => {
                 let namespace = Namespace::new()?;
@@ -125,14 +126,14 @@ fn start_bare_wire() -> io::Result<BareProcess> {
     BareProcess::start(dir, arguments, &sockets)
 }
 
-fn config(dir: &std::path::Path) -> String {
+fn config(dir: &Path, workers: Option<u16>) -> String {
     let port = |index: usize| {
         format!(
             "[[port]]\nname = \"guest-{index}\"\nkind = \"vhost-user\"\nsocket = \"{}/{index}.sock\"\nqueues = {MOST_QUEUES}\n",
             dir.display()
         )
     };
-    format!("{}{}", port(0), port(1))
+    format!("{}{}{}", super::workers(workers), port(0), port(1))
 }
 
 /// Reads what virtio_net prints for `ethtool -S`: "rx_queue_0_bytes: 12". The driver of Linux 6.12

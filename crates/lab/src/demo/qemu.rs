@@ -28,7 +28,7 @@ impl Qemu {
         progress: &Progress,
     ) -> Result<Qemu, DemoError> {
         let stage = progress.stage(format!("starting {}", over.title()));
-        let fabric = Fabric::start(over, &args.program)?;
+        let fabric = Fabric::start(over, args)?;
         stage.done("");
 
         let stage = progress.stage("booting two guests");

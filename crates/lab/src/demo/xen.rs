@@ -25,8 +25,8 @@ impl Xen {
         stage.done("");
 
         let stage = progress.stage(format!("starting {} in dom0", netback.name()));
-        let service =
-            netback.set_up(&dom0, &args.program, MOST_QUEUES, "[workers]\ncount = 2\n")?;
+        let workers = super::workers(args.workers.or(Some(2)));
+        let service = netback.set_up(&dom0, &args.program, MOST_QUEUES, &workers)?;
         stage.done("");
 
         let stage = progress.stage("booting two guests");
