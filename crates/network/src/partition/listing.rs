@@ -1,4 +1,4 @@
-//! Lists the frames of one port by the groups that their flow hashes choose.
+//! Lists the frames of one port by group, as their flow hashes choose.
 //!
 //! The loops over frames call nothing, so the compiler keeps all that they need in registers.
 
@@ -12,7 +12,7 @@ use crate::indirection_table::IndirectionTable;
 /// The group of queues that have none yet.
 const NO_GROUP: u8 = u8::MAX;
 
-/// The place of the next frame of a group that no queue has.
+/// The place of the next frame of a group that is no queue's.
 const NOWHERE: u16 = u16::MAX;
 
 /// The groups of a port's queues, and what is added to them.
@@ -47,9 +47,9 @@ impl Listing {
         self.next[group] = (group * BURST + frames) as u16;
     }
 
-    /// Lists frames, of which the first is number `first` and those with a bucket count, up to one
-    /// whose queue has no group yet. Each frame's bucket is charged for it. Returns how many frames
-    /// were listed.
+    /// Lists `frames`, up to one whose queue has no group yet. `first` is the number of the first
+    /// one in the burst, and `buckets` has the bucket of each. Each frame's bucket is charged for
+    /// it. Returns how many frames were listed.
     #[inline(never)]
     pub fn add(
         &mut self,
