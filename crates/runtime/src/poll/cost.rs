@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::watcher::{Signal, Watcher};
@@ -142,15 +142,26 @@ fn by_timer() -> io::Result<SleepCost> {
 
 /// Sleeps until another thread signals: CPU time, and time from before the signal. Each sleep gets
 /// its own signal: on a busy host, signals that came together would leave later sleeps without one.
+/// The thread keeps its CPU meanwhile: the kernel may otherwise move it to that of the signals.
 fn by_signal() -> io::Result<SleepCost> {
+    let (own, allowed) = (sched_getcpu(), sched_getaffinity(None)?);
+    only(&allowed, |cpu| cpu == own);
+    let cost = signalled(|| only(&allowed, |cpu| cpu != own));
+    sched_setaffinity(None, &allowed)?;
+    cost
+}
+
+/// The cost of sleeps that end with the signal of another thread, which `leave` moves to other CPUs
+/// than the calling thread's: a peer's signals come from there. A signal from the worker's own CPU
+/// wakes it in a tenth of the time.
+fn signalled(leave: impl Fn() + Sync) -> io::Result<SleepCost> {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let watcher = Watcher::new()?;
     watcher.add(fd.as_fd(), Signal::Doorbell)?;
     let (start, asked, given) = (Instant::now(), AtomicUsize::new(0), AtomicU64::new(0));
     let now = || ns(start.elapsed());
-    let own = sched_getcpu();
     let signaller = || {
-        leave(own);
+        leave();
         for n in 1..=TRIES {
             while asked.load(Ordering::Acquire) < n && now() < ns(LIMIT) * TRIES as u64 {
                 thread::sleep(TRIED / 4);
@@ -175,14 +186,14 @@ fn by_signal() -> io::Result<SleepCost> {
     })
 }
 
-/// Moves the calling thread to other CPUs than `cpu`, because a peer's signals come from there. A
-/// signal from the worker's own CPU wakes it in a tenth of the time.
-fn leave(cpu: usize) {
-    let mut others = CpuSet::new();
-    (0..CpuSet::MAX_CPU).filter(|other| *other != cpu).for_each(|other| others.set(other));
-    // The kernel takes those that the process may use. If there are none, the figures are those of
-    // one CPU.
-    let _ = sched_setaffinity(None, &others);
+/// Keeps the calling thread to those of the allowed CPUs for which `is_meant` holds. Where there
+/// are none, the thread stays where it is, and the figures are those of one CPU.
+fn only(allowed: &CpuSet, is_meant: impl Fn(usize) -> bool) {
+    let mut cpus = CpuSet::new();
+    let meant = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu) && is_meant(*cpu));
+    meant.for_each(|cpu| cpus.set(cpu));
+    // The kernel refuses an empty set.
+    let _ = sched_setaffinity(None, &cpus);
 }
 
 /// The first quartile of the tries. A busy host, as when all of its guests start, only lengthens
