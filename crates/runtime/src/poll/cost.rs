@@ -147,7 +147,8 @@ fn by_signal() -> io::Result<SleepCost> {
     let (own, allowed) = (sched_getcpu(), sched_getaffinity(None)?);
     only(&allowed, |cpu| cpu == own);
     let cost = signalled(|| only(&allowed, |cpu| cpu != own));
-    sched_setaffinity(None, &allowed)?;
+    // Where affinity may not be set, the thread was not kept either, and the figures are good.
+    let _ = sched_setaffinity(None, &allowed);
     cost
 }
 
